@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 from multiprocessing.reduction import ForkingPickler
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,22 +24,9 @@ def test_an_error_survives_copying_and_process_borders(
         assert str(other) == str(error)
 
 
-def test_the_message_has_one_line_for_each_part_that_is_given() -> None:
-    assert str(errors.DataError("gone", where="there", fix="look")) == (
-        "gone\n  where: there\n  to do: look"
-    )
-    assert str(errors.DataError("gone", fix="look")) == "gone\n  to do: look"
-    assert str(errors.DataError("gone")) == "gone"
-
-
 def test_every_class_is_listed_and_derived_from_the_base() -> None:
     defined = {name for name, item in vars(errors).items() if isinstance(item, type)}
     assert defined == set(errors.__all__)
     assert all(issubclass(kind, errors.TvmlabError) for kind in CLASSES)
     assert issubclass(errors.UnsupportedOperatorError, errors.ModelError)
     assert issubclass(errors.ShapeError, errors.ModelError)
-
-
-def test_where_and_fix_are_named_only() -> None:
-    with pytest.raises(TypeError):
-        errors.ModelError("what", "where")  # type: ignore[misc]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 from typing import Any
 
 import numpy as np
@@ -51,42 +50,6 @@ def test_show_publishes_a_picture_with_its_text(published: list[Any]) -> None:
     assert all(ALT in more["text/plain"] for more, _ in published)
 
 
-def test_a_drawing_is_published_as_a_figure_is(published: list[Any]) -> None:
-    plot.drawing("<svg/>", ALT)
-    plot.show(plot.bars({"a": 1}, unit="ms"), ALT)
-    (data, metadata), caption, (_, others), other_caption = published
-    assert data == {"image/svg+xml": "<svg/>", "text/plain": ALT}
-    assert metadata["image/svg+xml"] == others["image/png"] == {"alt": ALT}
-    assert caption == other_caption
-
-
-def test_show_gives_the_same_bytes_each_time(published: list[Any]) -> None:
-    for _ in range(2):
-        plot.show(plot.bars({"a": 1.5, "b": 2}, unit="ms", title="title", lines={"c": 1}), ALT)
-    pictures = [data["image/png"] for data, _ in published if "image/png" in data]
-    assert len(pictures) == 2
-    assert pictures[0] == pictures[1]
-    assert b"matplotlib" not in base64.b64decode(pictures[0]).lower()
-
-
-def test_showing_a_figure_twice_leaves_it_unchanged(published: list[Any]) -> None:
-    fig = plot.bars({"a": 1}, unit="ms")
-    plot.show(fig, ALT)
-    plot.show(fig, ALT)
-    pictures = [data["image/png"] for data, _ in published if "image/png" in data]
-    assert pictures[0] == pictures[1]
-
-
-def test_figures_are_not_kept_open() -> None:
-    import matplotlib.pyplot as plt
-
-    before = plt.get_fignums()
-    fig, axes = plot.figure(4, 2)
-    assert tuple(fig.get_size_inches()) == (4, 2)
-    assert fig.axes == [axes]
-    assert plt.get_fignums() == before
-
-
 def test_bars_are_labelled_from_top_to_bottom() -> None:
     fig = plot.bars({"slow": 12.345, "fast": 0.5}, unit="GFLOP/s", title="speed", log=True)
     (axes,) = fig.axes
@@ -97,16 +60,6 @@ def test_bars_are_labelled_from_top_to_bottom() -> None:
     assert axes.get_xscale() == "log"
     assert axes.get_xlabel() == "GFLOP/s"
     assert axes.get_title() == "speed"
-
-
-def test_reference_lines_differ_in_more_than_colour() -> None:
-    fig = plot.bars({"a": 1}, unit="ms", lines={"peak": 3, "peer": 2, "floor": 1})
-    (axes,) = fig.axes
-    styles = {line.get_linestyle() for line in axes.lines}
-    assert len(styles) == 3
-    (legend,) = fig.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["peak: 3", "peer: 2", "floor: 1"]
-    drawn(fig)
 
 
 SPEEDS = st.floats(1e-2, 1e6)
@@ -163,21 +116,6 @@ def test_pictures_stand_in_a_grid(count: int, columns: int, colour: bool) -> Non
     assert len(drawn(fig)) > 100
 
 
-@given(st.floats(-1e7, 1e7))
-def test_numbers_are_short_and_right(value: float) -> None:
-    text = plot._short(value)
-    assert float(text.replace(",", "")) == pytest.approx(value, rel=6e-3, abs=1e-300)
-    assert len(re.sub(r"\D", "", text)) <= 8 or abs(value) < 1e-4
-
-
-def test_rows_of_samples_differ_in_colour_and_in_marker() -> None:
-    names = [str(number) for number in range(len(plot.COLOURS))]
-    (axes,) = plot.samples({name: [1.0] for name in names}, unit="ms").axes
-    dots = axes.lines[::2]
-    assert len({line.get_color() for line in dots}) == len(names)
-    assert len({line.get_marker() for line in dots}) == len(names)
-
-
 POINTS = {"small": [(2.0, 30.0), (8.0, 90.0)], "large": [(40.0, 80.0)]}
 
 
@@ -191,30 +129,6 @@ def test_a_roofline_has_its_ridge_where_both_limits_meet() -> None:
     assert [list(zip(*line.get_data(), strict=True)) for line in groups] == list(POINTS.values())
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_title()) == ("log", "log", "kernels")
     assert [text.get_text() for text in axes.texts] == ["peak 100 GFLOP/s", "memory 20 GB/s"]
-
-
-def test_a_roofline_may_count_in_other_units() -> None:
-    units = ("MAC", "MAC a cycle", "bytes a cycle")
-    (axes,) = plot.roofline(POINTS, peak=256, bandwidth=16, units=units).axes
-    assert [text.get_text() for text in axes.texts] == [
-        "peak 256 MAC a cycle",
-        "memory 16 bytes a cycle",
-    ]
-    assert axes.get_ylabel() == "MAC a cycle"
-    assert "MAC per byte" in axes.get_xlabel()
-
-
-def test_the_roof_spans_all_kernels_whose_groups_differ_in_marker_and_colour() -> None:
-    fig = plot.roofline(POINTS | {"left of all": [(0.01, 1.0)]}, peak=100, bandwidth=20)
-    (axes,) = fig.axes
-    roof, _, *groups = axes.lines
-    assert min(roof.get_xdata()) < 0.01
-    assert max(roof.get_xdata()) > 40
-    assert len({line.get_marker() for line in groups}) == len(groups) == 3
-    assert len({line.get_color() for line in groups}) == 3
-    (legend,) = fig.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["small", "large", "left of all"]
-    drawn(fig)
 
 
 def small_graph() -> dict[str, plot.Box]:
@@ -242,35 +156,6 @@ def test_a_graph_flows_down_and_its_side_branches_stand_at_the_right() -> None:
     ends = [(round(a.xyann[0]), round(a.xyann[1] + 0.31), round(a.xy[0])) for a in arrows]
     used = [("y", "exp"), ("x", "add"), ("exp", "add"), ("add", "relu")]
     assert ends == [(column[a], row[a], column[b]) for a, b in used]
-
-
-def test_a_value_with_two_users_is_one_box_above_both() -> None:
-    boxes = {
-        "x": plot.Box("x", "outside"),
-        "exp": plot.Box("exp", "stops", ["x"]),
-        "add": plot.Box("add", "covered", ["x", "exp"]),
-    }
-    (axes,) = plot.graphs({"sum": boxes}, kinds=KINDS).axes
-    labels = [text.get_text() for text in axes.texts if text.get_text()]
-    assert sorted(labels) == ["add", "exp", "sum", "x"]
-    at = {text.get_text(): text.get_position() for text in axes.texts}
-    assert at["add"][1] < at["exp"][1] < at["x"][1]
-    assert at["add"][0] == at["x"][0] < at["exp"][0]  # the arrow from x passes it
-
-
-def test_kinds_of_boxes_differ_in_more_than_colour() -> None:
-    fig = plot.graphs({"sum": small_graph()}, kinds=KINDS)
-    (axes,), (legend,) = fig.axes, fig.legends
-    assert [text.get_text() for text in legend.get_texts()] == KINDS
-    frames = {text.get_text(): text.get_bbox_patch() for text in axes.texts}
-    lines = {
-        (frames[name].get_linestyle(), frames[name].get_linewidth()) for name in ("x", "exp", "add")
-    }
-    assert len(lines) == 3
-    for name, box in small_graph().items():
-        key = legend.get_patches()[KINDS.index(box.kind)]
-        assert frames[name].get_linewidth() == key.get_linewidth()
-        assert frames[name].get_facecolor() == key.get_facecolor()
 
 
 def test_no_box_stands_on_another_nor_outside_the_figure() -> None:

@@ -128,7 +128,9 @@ def cut(
     made = as_target(rest)
     with made:
         if partitioner:
-            mod = _partitioned(mod)
+            from .npu import partition  # here: most modules need no accelerator
+
+            mod = partition(mod)
         mod = with_public_main(mod)
         if _has_regions(mod):
             from .ir.partition import LowerRegions
@@ -146,13 +148,6 @@ def with_public_main(mod: IRModule) -> IRModule:
     mod = mod.clone()
     mod.update_func(mod.get_global_var("main"), main)
     return mod
-
-
-def _partitioned(mod: IRModule) -> IRModule:
-    """Cut a module for the accelerator; that package is imported only by who uses it."""
-    from .npu import partition
-
-    return partition(mod)
 
 
 def _passes(
@@ -186,19 +181,15 @@ def _simplifications() -> list[Any]:
 def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
     """Give TVM's own way from a model to code for a device that is no CPU."""
     kind = target.kind.name
+    why = f"this TVM was built without its code generator for {kind!r}"
     try:
         found: tvm.transform.Pass = relax.get_default_pipeline(target)
-    except ValueError as error:
-        raise _no_code(target, f"TVM takes no whole model to targets of kind {kind!r}") from error
-    if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
-        raise _no_code(target, f"this TVM was built without its code generator for {kind!r}")
-    return found
-
-
-def _no_code(target: tvm.target.Target, why: str) -> TargetError:
-    return TargetError(
-        why, where=spelled(target), fix="compile for llvm, or leave the target out for this machine"
-    )
+        if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is not None:
+            return found
+    except ValueError:
+        why = f"TVM takes no whole model to targets of kind {kind!r}"
+    fix = "compile for llvm, or leave the target out for this machine"
+    raise TargetError(why, where=spelled(target), fix=fix)
 
 
 def _recorded(
@@ -219,30 +210,23 @@ def _recorded(
 
 
 def _has_regions(mod: IRModule) -> bool:
-    """Say whether functions are for another compiler, or stand inside of functions."""
-    for function in mod.functions.values():
-        if not isinstance(function, relax.Function):
-            continue
-        if function.attrs and "Codegen" in function.attrs:
-            return True
-        for block in function.body.blocks:
-            if any(isinstance(binding.value, relax.Function) for binding in block.bindings):
-                return True
-    return False
+    """Return whether functions are for another compiler, or are nested in functions."""
+    return any(
+        (function.attrs and "Codegen" in function.attrs)
+        or any(
+            isinstance(binding.value, relax.Function)
+            for block in function.body.blocks
+            for binding in block.bindings
+        )
+        for function in mod.functions.values()
+        if isinstance(function, relax.Function)
+    )
 
 
 def simplify(mod: IRModule) -> IRModule:
     """Rewrite a module for inference, for any target: Relax in, smaller Relax out.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Any module.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        Relay's operators expanded into Relax's, indices checked, batch normalization folded,
-        constant expressions computed, dead bindings removed.
+    It expands Relay's operators, checks indices, folds batch normalization and constants, and
+    removes dead bindings.
     """
     return tvm.transform.Sequential(_simplifications())(mod)

@@ -54,15 +54,6 @@ def test_arrays_by_name_and_missing_ones_filled(tmp_path: Path) -> None:
     assert "it takes x: float32[2, 3], y: int8[n, 4]" in said(caught.value)
 
 
-def test_one_array_is_for_the_first_input(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    np.save(path, np.ones((2, 3), np.float32))
-    (got,) = arrays.input_arrays(options(path), Signature((SMALL,)))
-    np.testing.assert_array_equal(got, np.ones((2, 3)))
-    with pytest.raises(InputError, match="no array for the input 'y'"):
-        arrays.input_arrays(options(path), TWO)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -43,21 +43,6 @@ def test_help_imports_neither_tvm_nor_numpy() -> None:
     assert done.stdout == "['tvmlab']\n"
 
 
-def test_a_command_imports_tvm_without_pytorch_and_can_import_it_after(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from tvmlab.cli import main\n"
-        "main(['show', 'digits_resnet', '-o', 'shown.txt'])\n"
-        "print('tvm' in sys.modules, 'torch' in sys.modules)\n"
-        "import torch, tvm\n"
-        "print(tvm.runtime.from_dlpack(torch.ones(2, 3)).numpy().sum())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout.splitlines()[-2:] == ["True False", "6.0"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_help(name: str, program: Program) -> None:
     done = program(f"{name} --help")
@@ -65,12 +50,6 @@ def test_help(name: str, program: Program) -> None:
     assert f"usage: tvmlab {name}" in done.out
     assert f"\n  tvmlab {name} " in done.out.partition("\nexample:")[2]
     assert max(map(len, done.out.splitlines())) <= 100
-
-
-def test_versions(program: Program) -> None:
-    done = program("--version")
-    assert done.code == 0
-    assert "apache-tvm 0." in done.out
 
 
 @pytest.mark.parametrize(
@@ -97,8 +76,6 @@ def test_wrong_usage(line: str, program: Program) -> None:
     [
         ("tune m.onnx --trails 3 -o x", "--trails; did you mean --trials?"),
         ("run d.so --pirnt-top=1", "--pirnt-top; did you mean --print-top?"),
-        ("show m --colour", "--colour"),
-        ("compile one two", "two"),
         (
             "compile m --target npu, llvm -mcpu=x86-64-v3",
             '-mcpu; quote a target that has spaces: --target "llvm -mcpu=x86-64-v3"',
@@ -116,7 +93,6 @@ def test_a_wrong_option(line: str, wanted: str, program: Program) -> None:
         ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
         ("a:[1, 2] b:[n,0],c:[]", {"a": (1, 2), "b": ("n", 0), "c": ()}),
         ("input:0:[7]", {"input:0": (7,)}),
-        ("my x : [7], y z:[n]", {"my x": (7,), "y z": ("n",)}),
     ],
 )
 def test_shapes(text: str, wanted: dict[str, Any]) -> None:
@@ -197,15 +173,6 @@ def test_json_is_alone_and_strict(program: Program, monkeypatch: pytest.MonkeyPa
     assert program("show x").out == "progress\ntext\n"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
-def test_standard_output_that_is_full() -> None:
-    line = [sys.executable, "-m", "tvmlab", "completion", "bash"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "tvmlab: [Errno 28] No space left on device\n"
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash: not on this machine")
 def test_completion_in_bash(program: Program, tmp_path: Path) -> None:
     script = tmp_path / "tvmlab.bash"
@@ -229,9 +196,3 @@ def test_completion_in_bash(program: Program, tmp_path: Path) -> None:
             ["bash", "--norc", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert sorted(done.stdout.split()) == wanted, line
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh: not on this machine")
-def test_completion_in_zsh(program: Program) -> None:
-    script = program("completion zsh").out
-    subprocess.run(["zsh", "-fn"], input=script, text=True, check=True)

@@ -68,16 +68,6 @@ def test_code_is_dumped(program: Program) -> None:
     assert len(list(Path().glob("a.so*"))) == 6
 
 
-def test_a_layout_keeps_the_numbers(program: Program, package: str) -> None:
-    assert program("compile conv.onnx -o l.so --desired-layout NHWC").code == 0
-    np.testing.assert_allclose(
-        tvmlab.load_executable("l.so")(INPUT),
-        tvmlab.load_executable(package)(INPUT),
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
 def test_open_shapes(program: Program) -> None:
     Path("open.onnx").write_bytes(dense(batch="batch").SerializeToString())
     done = program("compile open.onnx --input-shapes x:[n,4] --json")
@@ -125,12 +115,6 @@ def test_a_model_that_is_written_is_read_again(form: str, program: Program) -> N
     assert program(f"show digits_resnet --format {form} --json").data["text"] in shown
 
 
-def test_relay_text_has_a_quantized_model_in_integers(program: Program) -> None:
-    assert program("show resnet8 --format relay -o r8.relay").code == 0
-    wanted = FakeQuantizationToInteger()(tvmlab.load(resnet8_tflite()))
-    assert tvm_ffi.structural_equal(tvmlab.load("r8.relay"), wanted, map_free_vars=True)
-
-
 def test_a_package_is_described(program: Program, package: str) -> None:
     done = program(f"show {package} --json")
     assert done.data["inputs"][0]["name"] == "x"
@@ -156,12 +140,6 @@ def test_partition(program: Program) -> None:
     assert program("run cut.so -i in.npz -o out.npz").code == 0
     with np.load("out.npz") as out:
         np.testing.assert_array_equal(out[out.files[0]], run(data))
-
-
-def test_the_accelerator_computes_no_floats(program: Program) -> None:
-    assert program("partition conv.onnx --json").data["regions"] == 0
-    said = program("compile conv.onnx --target npu -o none.so").out
-    assert "npu computes no part; `tvmlab partition` lists the reasons" in said
 
 
 def test_a_package_runs_on_a_server(program: Program, package: str) -> None:
@@ -213,20 +191,17 @@ def test_another_linker(options: str, program: Program) -> None:
         ("compile old.onnx -o old.onnx", "the output would replace an input (old.onnx)"),
         ("compile link.onnx -o old.onnx", "the output would replace an input (old.onnx)"),
         ("show resnet50v2", "the networks of the workbook are digits_resnet, "),
-        ("show resnet8 --input-shapes x:[1]", "has its shapes fixed already"),
         ("show digits_resnet --input-shapes datum:[1]", "no input named 'datum'"),
         ("show digits_resnet --format relax -o no/such/a", "there is no folder for the output"),
         ("compile digits_resnet -o a.tar", "its name ends in .so (a.tar); to do: save it as"),
         ("run none.so --fill ones", "there is no such file (none.so)"),
         ("run old.onnx -i none.npz", "there is no such file (none.npz)"),
-        ("run old.onnx --fill ones", "old.onnx"),
         ("run dense.onnx", "to do: pass x: float32[2, 4] in an .npz file with -i"),
         (
             "run dense.onnx --fill ones --rpc-server 127.0.0.1:1",
             "a server runs packages only, and this is a model (dense.onnx); to do: compile it "
             "first: tvmlab compile dense.onnx -o PACKAGE.so",
         ),
-        ("run digits_resnet --fill ones --rpc-tracker 127.0.0.1:1", "a server runs packages only"),
     ],
 )
 def test_errors_in_words(line: str, words: str, program: Program) -> None:
@@ -236,21 +211,3 @@ def test_errors_in_words(line: str, words: str, program: Program) -> None:
     assert words in done.said
     assert done.out == ""
     assert Path("old.onnx").read_bytes() == b"not a model"
-
-
-def test_a_package_keeps_its_shapes(program: Program, package: str) -> None:
-    for where in ("", "--rpc-server 127.0.0.1:1"):
-        done = program(f"run {package} --fill ones --input-shapes x:[2,3,8,8] {where}")
-        assert "has the input shapes that it was compiled for" in done.said
-    np.save("wide.npy", np.ones((1, 3, 8, 9), np.float32))
-    assert "(1, 3, 8, 9)" in program(f"run {package} -i wide.npy").said
-
-
-def test_a_tracker_or_a_server(program: Program, package: str) -> None:
-    there = "--rpc-tracker 127.0.0.1:1 --rpc-server 127.0.0.1:2"
-    assert "not both" in program(f"run {package} --fill ones {there}").said
-
-
-def test_a_file_takes_precedence_over_a_network_of_its_name(program: Program) -> None:
-    Path("resnet8").write_text("nothing")
-    assert "resnet8" in program("show resnet8").said

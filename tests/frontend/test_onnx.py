@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.oracles.models import (
     FLOAT,
     agree_with_onnx_runtime,
     array,
-    convolutional,
     dense,
     model,
     node,
@@ -30,7 +28,6 @@ from tests.oracles.models import (
     weight,
 )
 from tvmlab.errors import ModelError, UnsupportedOperatorError
-from tvmlab.ir.signature import Signature
 
 IMAGE = (1, 3, 8, 8)
 
@@ -136,12 +133,6 @@ def test_inputs_keep_their_order_under_any_name(names: tuple[str, str]) -> None:
     agree_with_onnx_runtime(proto, array(2, seed=1), array(2, seed=2))
 
 
-@pytest.mark.parametrize("name", ["ö.ü/✓ x:0", "0", "file"])
-def test_outputs_keep_any_name(name: str) -> None:
-    mod = tvmlab.load(model([node("Relu", ["x"], [name])], {"x": (2,)}, [name]))
-    assert str(Signature.of(mod["main"]).outputs[0]) == f"{name}: float32[2]"
-
-
 def test_a_dynamic_batch() -> None:
     executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("batch", 4)}))
     for batch in (1, 5):
@@ -209,8 +200,6 @@ SEQUENCE = helper.make_tensor_sequence_value_info("x", FLOAT, [2, 4])
 WRONG_SIZE = value("x", FLOAT, (2, 5))
 #: What is done to a model that is right, and the error's words.
 BROKEN: dict[str, tuple[Callable[[onnx.ModelProto], Any], str]] = {
-    "no opset": (lambda proto: proto.ClearField("opset_import"), "not valid ONNX"),
-    "no nodes": (lambda proto: proto.graph.ClearField("node"), "not valid ONNX"),
     "undefined value": (
         lambda proto: proto.graph.node[0].input.__setitem__(0, "nowhere"),
         "not valid ONNX",
@@ -219,7 +208,6 @@ BROKEN: dict[str, tuple[Callable[[onnx.ModelProto], Any], str]] = {
         lambda proto: setattr(proto.graph.initializer[0], "raw_data", bytes(4)),
         "not valid ONNX",
     ),
-    "input twice": (lambda proto: proto.graph.input.append(proto.graph.input[0]), "not valid ONNX"),
     "wrong size": (
         lambda proto: proto.graph.input[0].CopyFrom(WRONG_SIZE),
         "TVM's importer failed on operator MatMul",
@@ -231,49 +219,32 @@ BROKEN: dict[str, tuple[Callable[[onnx.ModelProto], Any], str]] = {
 }
 
 
-def broken(change: str) -> onnx.ModelProto:
-    proto = dense()
-    BROKEN[change][0](proto)
-    return proto
-
-
 @pytest.mark.parametrize("change", BROKEN)
 def test_invalid_models(change: str) -> None:
+    proto = dense()
+    BROKEN[change][0](proto)
     with pytest.raises(ModelError) as caught:
-        tvmlab.load(broken(change))
+        tvmlab.load(proto)
     assert BROKEN[change][1] in said(caught.value)
-
-
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    # TVM complains when the collector comes to what a failed import left behind, of a test before.
-    gc.collect()
-    capfd.readouterr()
-    tvmlab.load(convolutional())
-    with pytest.raises(ModelError):
-        tvmlab.load(broken("undefined value"))
-    assert capfd.readouterr() == ("", "")
 
 
 # Weights in files of their own.
 
-PLACES = ["weight", "Constant", "branch"]
+PLACES = ["weight", "branch"]
 
 
 def external(place: str, location: str, **more: str) -> onnx.ModelProto:
-    """`y = x + w`, w's two numbers at a location, as a weight, in a node or in a branch."""
+    """`y = x + w`, w's two numbers at a location, as a weight or in a branch."""
     tensor = TensorProto(name="w", dims=[2], data_type=FLOAT, data_location=TensorProto.EXTERNAL)
     for key, text in {"location": location, **more}.items():
         tensor.external_data.add(key=key, value=text)
-    nodes = [node("Add", ["x", "w"], ["y"])]
-    weights = [tensor] if place == "weight" else []
-    if place != "weight":
-        constant = node("Constant", [], ["w" if place == "Constant" else "b"])
+    nodes, weights = [node("Add", ["x", "w"], ["y"])], [tensor]
+    if place == "branch":
+        constant = node("Constant", [], ["b"])
         constant.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(tensor)
-        if place == "branch":
-            graph = helper.make_graph([constant], "b", [], [value("b", FLOAT, (2,))])
-            weights.append(weight("yes", np.array(True)))
-            constant = node("If", ["yes"], ["w"], then_branch=graph, else_branch=graph)
-        nodes.insert(0, constant)
+        graph = helper.make_graph([constant], "b", [], [value("b", FLOAT, (2,))])
+        weights = [weight("yes", np.array(True))]
+        nodes.insert(0, node("If", ["yes"], ["w"], then_branch=graph, else_branch=graph))
     return model(nodes, {"x": (2,)}, [value("y", FLOAT, (2,))], weights)
 
 
@@ -300,10 +271,9 @@ def write(folder: Path, proto: onnx.ModelProto) -> Path:
     return path
 
 
-@pytest.mark.parametrize("place", PLACES[:2])
 @pytest.mark.parametrize(("location", "sum_"), [("w.bin", 3), ("deep/w.bin", 7)])
-def test_weights_beside_the_model(folder: Path, place: str, location: str, sum_: float) -> None:
-    path = write(folder, external(place, location))
+def test_weights_beside_the_model(folder: Path, location: str, sum_: float) -> None:
+    path = write(folder, external("weight", location))
     result = tvmlab.compile(tvmlab.load(path))(np.zeros(2, "float32"))
     assert result.sum() == sum_
     os.chdir(folder)
@@ -333,12 +303,3 @@ def test_weights_that_are_too_short(folder: Path, place: str) -> None:
         with pytest.raises(ModelError) as caught:
             tvmlab.load(path)
         assert str(path) in said(caught.value)
-
-
-def test_a_model_in_memory_has_no_folder(folder: Path) -> None:
-    proto = external("weight", "secret.bin")
-    for given_model in (proto, proto.SerializeToString()):
-        with pytest.raises(ModelError, match="a model in memory does not say where") as caught:
-            tvmlab.load(given_model)
-        assert caught.value.where == "tensor 'w'"
-        said(caught.value)

@@ -142,10 +142,3 @@ def test_a_program_that_changes_its_state_is_refused(module: Any, named: str) ->
         tvmlab.load(program)
     assert named in caught.value.what
     assert "module.eval()" in said(caught.value)
-
-
-def test_an_input_that_is_no_tensor() -> None:
-    program = export(Program(lambda x, n: x * n), tensor(3), 2)
-    with pytest.raises(ModelError) as caught:
-        tvmlab.load(program)
-    said(caught.value)

@@ -25,9 +25,7 @@ from tests.oracles.models import (
     value,
     weight,
 )
-from tvmlab import relay
-from tvmlab.errors import ModelError, RelayError, UnsupportedOperatorError
-from tvmlab.qnn.transform import FakeQuantizationToInteger
+from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 MICROSOFT = "com.microsoft"
 KINDS = {
@@ -186,16 +184,6 @@ def test_a_bias_of_int32() -> None:
     nodes = [node("DequantizeLinear", ["b", "s"], ["y"], axis=0)]
     scale = weight("s", np.array([0.1, 0.2, 0.3, 0.4], "float32"))
     within(model(nodes, [value("b", TensorProto.INT32, (4,))], ["y"], [scale]), bias, steps=0)
-
-
-def test_as_relay_it_is_printed_after_the_pass_and_says_so() -> None:
-    nodes = [node("QuantizeLinear", ["x", "s"], ["q"]), node("DequantizeLinear", ["q", "s"], ["y"])]
-    mod = tvmlab.load(model(nodes, {"x": (2, 3)}, ["y"], [weight("s", np.float32(1.5))]))
-    with pytest.raises(RelayError, match=r"no operator like relax\.quantize") as caught:
-        relay.astext(mod)
-    assert "run tvmlab.qnn.transform.FakeQuantizationToInteger first" in str(caught.value.fix)
-    to_integer: Any = FakeQuantizationToInteger()
-    assert "qnn.quantize(" in relay.astext(to_integer(mod))
 
 
 # QOperator
@@ -490,23 +478,13 @@ def quantize(scale: Any, zero: Any, shape: tuple[int, ...] = (2, 3, 4), **more: 
     return model([made], {"x": shape}, [out], parts, opset=21, ir_version=10)
 
 
-def turned() -> onnx.ModelProto:
-    lengths = weight("lengths", np.full(4, 1, "int64"))
-    made = node("ReverseSequence", ["x", "lengths"], ["t"], name="turned")
-    return choice([made], [node("Identity", ["x"], ["t"])], [lengths])
-
-
 ONE = "QLinearConv in node 'one'"
 WRONG: list[tuple[onnx.ModelProto, str, str]] = [
-    (changed("x_s", np.float32(0)), "scale of 0.0, not positive", ONE),
     (changed("x_s", np.float32(-1)), "scale of -1.0, not positive", ONE),
     (changed("y_s", np.float32("nan")), "scale of nan, not positive", ONE),
-    (changed("w_s", np.float32("inf")), "scale of inf, not positive", ONE),
-    (changed("w_s", np.ones(4, "float32")), "4 scales for an axis of 6", ONE),
     (changed("w_z", np.zeros(4, "int8")), "4 zero points for an axis of 6", ONE),
     (branches(scale=-1.0), "a scale of -1.0", "in node 'in w'"),
     (quantize(np.ones(3), np.zeros(3, "int8"), axis=3), "axis 3 of a tensor with 3", "'the one'"),
-    (quantize(np.ones(3), np.zeros(2, "int8"), (2, 3), axis=-1), "2 zero points for", "'the one'"),
 ]
 MEAN = unary("QLinearReduceMean", name="mean", axes=[1])
 POOL = unary("QLinearAveragePool", channels_last=1, kernel_shape=[2, 2])
@@ -515,14 +493,13 @@ UNSUPPORTED: list[tuple[onnx.ModelProto, str, str]] = [
     (POOL, "QLinearAveragePool with channels_last", "giving ['y']"),
     (unary("QLinearSoftmax", axis=1, opset=11), "before opset 13", "giving ['y']"),
     (MEAN, "QLinearReduceMean", "in node 'mean'"),
-    (turned(), "ONNX operator ReverseSequence", "in node 'turned'"),
     (BLOCKS, "QuantizeLinear by blocks", "node 'the one'"),
     *(
         (
             quantize(1.0, helper.make_tensor("z", getattr(TensorProto, name), [], [0])),
             *(f"QuantizeLinear of {name[:6].lower()}", "supported are int8"),
         )
-        for name in ("INT4", "UINT4", "FLOAT8E4M3FN")
+        for name in ("INT4", "FLOAT8E4M3FN")
     ),
 ]
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 import pytest
 from onnx import helper
 
 import tvmlab
 from tests.oracles.networks import TINY
 from tvmlab import models
-from tvmlab.errors import ChecksumError, DataError, InputError, ToolchainError
+from tvmlab.errors import DataError, InputError
 from tvmlab.models import onnx_form, zoo
 from tvmlab.models.weights import seeded_parameters
 from tvmlab.support import data
@@ -68,24 +66,6 @@ def test_auto_is_seeded_offline_and_says_so() -> None:
         models.resnet50_v2("best")  # type: ignore[arg-type]
 
 
-def test_the_network_is_tried_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def fetch(name: str, kind: type[DataError] = DataError) -> Path:
-        calls.append(name)
-        raise kind("no network\n    and more")
-
-    monkeypatch.setattr(data, "fetch", fetch)
-    for _ in range(2):
-        assert models.resnet50_v2().note.endswith("The zoo's file is not downloaded: no network")
-    assert calls == ["resnet50-v2-7.onnx"]
-    monkeypatch.setattr(zoo, "_no_zoo", "")
-    monkeypatch.setattr(data, "fetch", lambda name: fetch(name, ChecksumError))
-    for weights in ("auto", "zoo"):
-        with pytest.raises(ChecksumError):
-            models.resnet50_v2(weights)  # type: ignore[arg-type]
-
-
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     # The package without its root module, which imports TVM, which imports torch where it can.
     code = (
@@ -98,22 +78,3 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("package", "extra", "call"),
-    [
-        ("onnx", "models", models.digits_resnet),
-        ("onnx", "models", lambda: models.resnet50_v2("seeded")),
-        ("torch", "torch", models.torch_digits_resnet),
-        ("sklearn", "models", models.digits),
-        ("sklearn", "models", models.sample_image),
-        ("PIL", "models", lambda: models.preprocess(np.zeros((2, 2, 3), np.uint8))),
-    ],
-)
-def test_a_missing_extra_is_named(
-    package: str, extra: str, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ToolchainError, match=rf"tvmlab\[{extra}\]"):
-        call()

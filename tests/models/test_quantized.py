@@ -59,37 +59,13 @@ def test_weights_use_all_of_int8_and_one_scale_or_one_a_channel() -> None:
             assert scale.size == (len(weight) if per_channel else 1)
 
 
-def test_a_proto_of_ones_own_with_its_calibration() -> None:
-    x = np.linspace(-4, 8, 60, dtype="float32").reshape(5, 3, 4)
-    made = quantized.quantized_onnx(dense(3), calibration=x.reshape(15, 4))
-    (first,) = (node for node in made.graph.node if "x" in node.input)
-    assert first.op_type == "QuantizeLinear"
-    np.testing.assert_allclose(stored(made)[first.input[1]], 12 / 255, rtol=1e-6)
-
-
-def test_calibration_pictures() -> None:
-    digits = quantized.calibration_pictures((1, 8, 8))
-    assert digits.shape == (256, 1, 8, 8)
-    np.testing.assert_array_equal(digits, models.digits().x_train[:256])
-    photographs = quantized.calibration_pictures((3, 224, 224))
-    assert photographs.shape == (8, 3, 224, 224)
-    assert photographs.dtype == np.float32
-    assert len({picture.tobytes() for picture in photographs}) == 8
-    with pytest.raises(InputError, match=r"no pictures of \(3, 32, 32\)") as caught:
-        quantized.calibration_pictures((3, 32, 32))
-    said(caught.value)
-
-
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
         ({"format": "QLinear"}, "There is no 'QLinear' here"),
-        ({"activations": "int16"}, "There is no 'int16' here"),
         ({"calibration": np.zeros((4, 1, 8, 9), "float32")}, r"float32\[4, 1, 8, 9\], the input"),
-        ({"calibration": np.zeros((4, 1, 8, 8))}, r"float64\[4, 1, 8, 8\], not float32"),
-        ({"calibration": [[1.0]]}, "list.*, not float32"),
-        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "data are empty"),
-        ({"calibration": np.full((2, 1, 8, 8), np.nan, "float32")}, "not finite"),
+        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "empty or not finite"),
+        ({"calibration": np.full((2, 1, 8, 8), np.nan, "float32")}, "empty or not finite"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], match: str) -> None:
@@ -157,8 +133,6 @@ X = np.ones((2, 3, 8, 8), "float32")
         (small, None, "no pictures to calibrate this network"),
         (small, np.ones((2, 1, 8, 8), "float32"), "does not take calibration data"),
         (small, np.ones((2, 3, 8, 8)), "not float32"),
-        (small, np.full((2, 3, 8, 8), np.inf, "float32"), "not finite"),
-        (small, X[:0], "data are empty"),
         (lambda: torch.nn.Conv2d(3, 4, 3), X, "training mode"),
         (lambda: "resnet", X, "This is a str, not a torch.nn.Module"),
         (lambda: Shared().eval(), X, "something else reads too"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import onnx
 import pytest
@@ -21,7 +19,6 @@ from tests.oracles.networks import (
     weights_of,
 )
 from tvmlab import models
-from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, torch_form
 from tvmlab.models.networks import ARCHITECTURES, RESNET50
 from tvmlab.models.resnet8 import resnet8_tflite
@@ -82,19 +79,6 @@ def test_seeded_resnet50_behaves(seeded: models.Model, photographs: np.ndarray) 
     network = torch_form.of(seeded)
     assert "seeded" in network.note
     assert relative_error(by_torch(network, photographs[:2]), logits[:2]) < 1e-4
-
-
-@every
-def test_a_model_says_what_it_is(name: str) -> None:
-    model = ONNX[name]()
-    assert (model.name, model.weights) == (name, "seeded")
-    assert model.input_shape == (1, 3, 224, 224)
-    assert model.parameter_count == sum(map(math.prod, ARCHITECTURES[name].parameters().values()))
-    assert "classes mean nothing" in str(model)
-    assert "zoo" not in model.note
-    onnx.checker.check_model(model.proto, full_check=True)
-    with pytest.raises(ModelError, match="A batch of 0"):
-        ONNX[name](batch=0)
 
 
 @every

@@ -78,19 +78,6 @@ def test_a_notebook_that_fails_is_left_as_it_is(
     assert path.read_bytes() == before
 
 
-def test_a_notebook_is_skipped_where_a_program_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    notebook = sample()
-    notebook.metadata.tvmlab.needs = ["no-such-program"]
-    notebook.cells[1].outputs = []
-    path = written(tmp_path, notebook)
-    before = path.read_bytes()
-    assert main([str(path)]) == 0
-    assert "skipped, this machine lacks: no-such-program" in capsys.readouterr().out
-    assert path.read_bytes() == before
-
-
 def test_a_translation_takes_everything_but_the_prose() -> None:
     english, chinese = sample(), sample()
     table = "[one](00_start_here.ipynb), [two](01_build_tvm.ipynb)"

@@ -247,9 +247,7 @@ def networks(draw: Callable[..., Any]) -> tuple[Builder, list[str]]:
                 alike = [v for v in values if builder.values[v].nhwc == size]
                 one = builder.add(source, draw(st.sampled_from(alike)))
             case "view":
-                a, b, d, e = builder.values[source].nhwc
-                size = draw(st.sampled_from([(a, d, b, e), (a, d * b, 1, e), (a, b, d * e, 1)]))
-                one = builder.view(source, size, draw(LAYOUTS))
+                one = builder.view(source, builder.values[source].nhwc)
             case "rescale":
                 one = builder.add(source)
         values.append(one)

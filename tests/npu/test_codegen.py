@@ -154,8 +154,7 @@ def test_results_that_are_inputs_or_twice_the_same() -> None:
 def test_a_region_of_views_alone() -> None:
     builder = Builder(1, layout="NCHW")
     source = builder.input(2, 5, 6, 7)
-    flat = builder.view(source, (2, 210))
-    check(builder, builder.view(flat, (2, 6, 5, 7)), flat)
+    check(builder, builder.view(source, (2, 5, 6, 7)))
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])

@@ -38,7 +38,7 @@ def check(case):
 def test_fields_are_those_of_the_isa():
     lines = simulator.load().instruction_names().splitlines()
     found = {int(op): (name, tuple(names)) for op, name, *names in map(str.split, lines)}
-    expected = {op: (kind.__name__, isa.names(kind)) for op, kind in isa.INSTRUCTIONS.items()}
+    expected = {op: (kind.__name__, kind.names) for op, kind in isa.INSTRUCTIONS.items()}
     assert found == expected
 
 

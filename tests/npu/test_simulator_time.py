@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.npu import cases
 from tests.short import examples
-from tvmlab.npu import simulator
-from tvmlab.npu.codegen import timing
+from tvmlab.npu import isa, simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (
     Add,
@@ -107,7 +106,7 @@ def counted(program):
             totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
             continue
         layer = layers[one.layer]
-        time = timing.cycles(one, config)
+        time = isa.cycles(one, config)
         totals[one.unit] += time
         parts[one.unit].append((one.layer, time))
         layer[f"{one.unit.name.lower()}_cycles"] += time

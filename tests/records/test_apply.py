@@ -17,7 +17,7 @@ from tvmlab.records.result import Verdict, target_data
 from tvmlab.records.traces import as_data
 from tvmlab.support.host import host_target
 from tvmlab.tuning import Records, tasks
-from tvmlab.tuning.task import Task, Variant
+from tvmlab.tuning.extract import Task, Variant
 
 
 def network(*, relu: bool = True, second: bool = False) -> IRModule:

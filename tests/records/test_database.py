@@ -89,9 +89,6 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
     assert list(after.workloads) == [name]
     with pytest.warns(RuntimeWarning, match="2 of 3 results are left out: 2 times"):
         assert export_database(after, tmp_path / "database") == 1  # what was measured of the best
-    thin = tmp_path / "thin"
-    assert best_of(into, thin, texts=False) == 5
-    assert (len(Records(thin, mixed=True)), Records(thin).workloads) == (2, {})
     with pytest.raises(RecordError, match="cannot be thinned out in place"):
         best_of(into, into)
 

@@ -48,15 +48,6 @@ def test_a_line_is_json_with_its_fields(path):
     assert lines[1]["tvm"] == tvm.__version__
 
 
-def test_a_line_that_another_tool_wrote_anew_holds(path):
-    helpers.fill(path)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    other = path.with_name("other.jsonl")
-    other.write_text("".join(json.dumps(line, indent=None) + "\r\n" for line in lines))
-    assert Records(other).results() == Records(path).results()
-    assert Records(other).verdicts == Records(path).verdicts
-
-
 def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
     records = Records(path)
     assert not path.exists()

@@ -141,7 +141,6 @@ def test_a_slip_of_the_pen_is_told_the_name(ask: Any, name: str) -> None:
         ("meshgrid((%x, %x))", "does not carry", "tvm.relax.op.meshgrid"),
         ("segment_sum(%x, %x)", "does not carry", "no counterpart"),
         ("vision.roi_align(%x, %x)", "does not carry", "tvm.relax.op.vision.roi_align"),
-        ("ref(%x)", "values do not change", "give the new one"),
         ("lrn(%x)", "not known here", "did you mean nn.lrn"),
     ],
 )

@@ -154,9 +154,8 @@ def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "this is not a file that Executable.save wrote"),
+        (b"", "the file cannot be read"),
         (bytes(1000), "this is not a file that Executable.save wrote"),
-        (b"metadata.json" + bytes(600), "the format of an earlier version of tvmlab"),
         (bytes(100) + b"TVMLAB\0\6", "the file's format is 6, this tvmlab reads 5"),
         (b"\xff" * 100 + b"TVMLAB\0\5", "the checksum is wrong"),
     ],
@@ -254,18 +253,12 @@ def test_saving_without_a_compiler(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_processor_without_a_cross_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_processor_without_a_cross_compiler(tmp_path: Path) -> None:
     target = {"kind": "llvm", "mtriple": "riscv64-none-linux-gnu", "mattr": ["+m"]}
     there = tvmlab.compile(tvmlab.load(dense()), target)
-    tool = tmp_path / "riscv64-linux-gnu-g++"
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    for words in ("apt install g++-riscv64-linux-gnu)", "which is installed"):
-        with pytest.raises(ToolchainError, match="could not be linked") as caught:
-            there.save(tmp_path / "x.so")
-        assert words in said(caught.value)
-        for spelling in (f'cross_compiler="{tool.name}"', f"--cross-compiler {tool.name}"):
-            assert spelling in str(caught.value)
-        tool.write_text("#!/bin/sh\necho 13.2\n")
-        tool.chmod(0o755)
+    tool = "riscv64-linux-gnu-g++"
+    with pytest.raises(ToolchainError, match="could not be linked") as caught:
+        there.save(tmp_path / "x.so")
+    assert "apt-get install g++-riscv64-linux-gnu)" in said(caught.value)
+    for spelling in (f'cross_compiler="{tool}"', f"--cross-compiler {tool}"):
+        assert spelling in str(caught.value)

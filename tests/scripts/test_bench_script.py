@@ -13,11 +13,10 @@ import bench_harness as harness
 import numpy as np
 import pytest
 import readme
-from bench import CANDIDATES, NETWORKS, SECTIONS
+from bench import CANDIDATES, SECTIONS
 from bench_harness import Process
 
 from tests.short import long
-from tvmlab.errors import ToolchainError
 
 RATIO = "digits_resnet: ours / ONNX Runtime"
 SHARE = "resnet50_v2: a direct convolution's share of the peak, median"
@@ -57,47 +56,6 @@ def test_every_candidate_computes_the_same(form: str, runtime: str, tmp_path: Pa
     assert result.dtype == expected.dtype
     error = np.abs(result.astype(float) - expected).max() / np.abs(expected.astype(float)).max()
     assert error < (1e-4 if form == "float32" else 0.1)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_has_a_pytorch_form(name: str) -> None:
-    """The other runtimes read the network's file; `torch.compile` waits for the first call."""
-    model = script.network(name)
-    peer = script.compiled("PyTorch compiled", script.File(name, "", [], "float32", 0))
-    parameters = [each for each in peer._module.parameters() if each.requires_grad]
-    assert sum(each.numel() for each in parameters) > 0.9 * model.parameter_count
-
-
-def test_a_runtime_that_fails_is_not_taken_for_one_that_is_absent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Here:
-        """A `Process` that is this one, without OpenVINO."""
-
-        pid = os.getpid()
-
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __enter__(self) -> Here:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def do(self, job: Any, *arguments: Any) -> Any:
-            if self.name == "OpenVINO":
-                raise failure
-            return job(*arguments)
-
-    monkeypatch.setattr(script, "Process", Here)
-    monkeypatch.setitem(CANDIDATES, "float32", ("tvmlab", "OpenVINO", "ONNX Runtime"))
-    failure: Exception = ToolchainError("OpenVINO is not installed")
-    found = script.raced("digits_resnet", 1, "float32")
-    assert "not installed" in found["digits_resnet, float32"]["OpenVINO"]["absent"]
-    failure = AttributeError("no such network")
-    with pytest.raises(AttributeError):
-        script.raced("digits_resnet", 1, "float32")
 
 
 def test_the_table_says_what_is_missed() -> None:
@@ -177,14 +135,6 @@ def test_a_section_that_fails_is_reported_and_the_others_go_on(
     facts["commit"] = "def5678"
     assert script.main([*arguments, "convolutions"]) == 0
     assert json.loads(output.read_text())["values"] == {SHARE: 0.8}
-
-
-@pytest.mark.parametrize("arguments", [["resnet51"], ["--sections", "networks,nothing"]])
-def test_a_name_that_is_unknown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        script.main(arguments)
-    assert caught.value.code == 2
-    assert "there are " in capsys.readouterr().err
 
 
 @long

@@ -41,12 +41,6 @@ def test_figures_have_their_alt_texts_and_lead_to_their_files(site: Path) -> Non
                 assert re.search(linked, page), cell["id"]
 
 
-def test_the_committed_notebooks_can_be_downloaded(site: Path) -> None:
-    found = sorted(path.read_bytes() for path in site.glob("_downloads/*/*.ipynb"))
-    committed = [*NOTEBOOKS, *(ROOT / "notebooks" / "zh").glob("*.ipynb")]
-    assert found == sorted(path.read_bytes() for path in committed)
-
-
 def test_the_reference_has_every_public_name_and_every_module_of_readme(site: Path) -> None:
     page = text(site, "reference/tvmlab.html")
     for name in tvmlab.__all__:
@@ -55,12 +49,6 @@ def test_the_reference_has_every_public_name_and_every_module_of_readme(site: Pa
     readme = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S))
     for module in re.findall(r"^(?:from|import) (tvmlab[\w.]*)", readme, re.MULTILINE):
         assert (site / "reference" / f"{module}.html").is_file(), module
-
-
-def test_chinese_pages_say_their_language(site: Path) -> None:
-    for page in ("zh/index.html", "notebooks/zh/00_start_here.html"):
-        assert 'lang="zh-CN"' in text(site, page)
-    assert 'lang="en"' in text(site, "index.html")
 
 
 def test_the_search_gives_no_exercise_away(site: Path) -> None:

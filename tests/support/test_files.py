@@ -21,20 +21,6 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     os.umask(before)
 
 
-def test_a_new_file_is_like_any_new_file(tmp_path: Path, umask: int) -> None:
-    with whole(tmp_path / "new") as part:
-        part.write_text("new")
-    assert (tmp_path / "new").read_text() == "new"
-    assert mode(tmp_path / "new") == 0o666 & ~umask
-    # A linker makes the file anew, and makes it executable.
-    with whole(tmp_path / "library") as part:
-        part.unlink()
-        part.write_bytes(b"code")
-        part.chmod(0o755)
-    assert mode(tmp_path / "library") == 0o755
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["library", "new"]
-
-
 def test_until_the_block_ends_the_old_file_is_there(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "file"
     path.write_text("old")
@@ -86,17 +72,6 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, name: str, error: type[E
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert not list((tmp_path / "folder").iterdir())
     assert (tmp_path / "file").read_text() == "old"
-
-
-def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(os.devnull)
-    for name in ("pipe", "link"):
-        with pytest.raises(OSError, match="A device or a pipe"), whole(tmp_path / name):
-            pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
-    assert (tmp_path / "link").is_char_device()
-    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:

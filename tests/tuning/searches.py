@@ -14,11 +14,11 @@ from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
 from tvmlab.records.records import Records
-from tvmlab.tuning.api import tune_tasks
+from tvmlab.tuning.extract import Task, Variant
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.report import Report
-from tvmlab.tuning.search.spaces import metaschedule_spaces
-from tvmlab.tuning.task import Task, Variant
+from tvmlab.tuning.search.context import metaschedule_spaces
+from tvmlab.tuning.session import tune_tasks
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 

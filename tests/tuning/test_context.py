@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 import tvm
-from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
 from tests.tuning.searches import TARGET, loops, matmul
 from tvmlab.errors import TuningError
-from tvmlab.tuning.search.context import identity, make_context
-from tvmlab.tuning.search.spaces import metaschedule_spaces
+from tvmlab.tuning.search.context import identity, make_context, metaschedule_spaces
 
 
 def proposed(seed: int, count: int = 8) -> list[int]:
@@ -64,17 +62,6 @@ def test_what_cannot_be_tuned_is_refused():
     for seed in (-1, 2**31):
         with pytest.raises(TuningError, match="seed"):
             make_context(module, TARGET, seed=seed)
-
-
-def test_reductions_are_split_too():
-    """A sum of all elements gets spaces in which the reduction runs in parallel (rfactor)."""
-    a = te.placeholder((256,), name="a")
-    k = te.reduce_axis((0, 256), name="k")
-    total = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="c")
-    func = te.create_prim_func([a, total]).with_attr("global_symbol", "main")
-    spaces = metaschedule_spaces(IRModule({"main": func}), TARGET)
-    names = [{inst.kind.name for inst in space.trace.insts} for space in spaces]
-    assert any("RFactor" in one for one in names)
 
 
 def test_layouts_are_left_alone():

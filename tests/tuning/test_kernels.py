@@ -13,7 +13,7 @@ from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.tuning import Measure
 from tvmlab.tuning.kernels import Kernel, build, fingerprint, inputs, measure
-from tvmlab.tuning.search.answers import same_answer
+from tvmlab.tuning.tasksearch import same_answer
 
 TARGET = json.loads(str(host_target()))
 HOW = Measure(repeat=3)

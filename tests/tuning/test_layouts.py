@@ -6,8 +6,8 @@ from tests.records.records import verdict
 from tests.tuning.searches import TARGET, FakeMeasurer, loops, matmul, run, variant
 from tvmlab.records.records import Records
 from tvmlab.records.traces import workload_id
+from tvmlab.tuning.extract import Task
 from tvmlab.tuning.measure import Measure
-from tvmlab.tuning.task import Task
 
 
 def packed(n: int = 16, layout: str = "x4", calls: int = 1, operator: str = "conv:1") -> Task:
@@ -101,21 +101,6 @@ def test_a_layout_that_is_worse_than_what_was_found_does_not_take_its_place(tmp_
         assert (found.layout, found.ratio) == ("", pytest.approx(0.5))
 
 
-def test_words_on_layouts_that_contradict_are_decided_anew(tmp_path):
-    """Each was tuned in another network; together they have to agree."""
-    path, (one, two) = tmp_path / "r", (packed(16), packed(32))
-    how = {"trials": 9, "tuner": "random"}
-    run([one], path, times({16: 1.3}, 0.5), **how)
-    run([two], path, times({32: 0.5}, 0.5), **how)
-    assert [each.layout for each in Records(path).verdicts] == ["", "x4"]
-    report, measurer = run([one, two], path, times({16: 0.5, 32: 0.5}, 0.5), **how)
-    assert measurer.duels
-    (layout,) = {row.layout for row in report.tasks}
-    for each in (one, two):
-        named = workload_id(each.variants[0].module)
-        assert Records(path).verdict(named, TARGET).layout == layout
-
-
 def test_the_rules_own_layout_does_not_run(tmp_path):
     """Another one does: it is taken, and the report says so."""
 
@@ -130,12 +115,3 @@ def test_the_rules_own_layout_does_not_run(tmp_path):
     found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
     assert (found.layout, found.rule) == ("x4", 0)
     assert (report.tasks[0].tuned, report.tasks[0].layout) == (0.5e-3, "x4")
-
-
-def test_few_trials_still_search(tmp_path):
-    """Layouts take a third of the trials at most."""
-    modules = [matmul(16, 16, k) for k in (8, 4, 2, 16, 32, 64, 128, 256)]
-    variants = tuple(variant(each, f"x{k}" if k else "") for k, each in enumerate(modules))
-    one = Task("conv", "conv:1", TARGET, 1, 1e4, variants)
-    _, measurer = run([one], tmp_path / "r", trials=9, tuner="random")
-    assert sum(len(loops(kernel)) > 3 for kernel in measurer.kernels) == 6

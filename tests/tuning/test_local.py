@@ -165,7 +165,9 @@ def test_ctrl_c_and_then_again(others: set[int]) -> None:
             interrupt.start()
             with pytest.raises(KeyboardInterrupt):
                 list(measurer.measure(batch))
-        assert not mine & workers()
+            (server,) = mine & workers()
+            kernels_left = psutil.Process(server).children(recursive=True)
+            assert psutil.wait_procs(kernels_left, timeout=60)[1] == []
         ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
         assert good(outcome)
 

@@ -1,9 +1,8 @@
-"""What is shown while tuning: bars, lines, one output in a notebook, or nothing."""
+"""What is shown while tuning: a bar, lines, or nothing."""
 
 import contextlib
 import fcntl
 import gc
-import io
 import os
 import struct
 import subprocess
@@ -12,13 +11,11 @@ import termios
 from pathlib import Path
 
 import pytest
-from tqdm import tqdm
 
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
-from tvmlab.tuning import progress
-from tvmlab.tuning.api import tune_tasks
-from tvmlab.tuning.progress import Bars, Lines, NotebookLine, Progress, make_progress
+from tvmlab.tuning.progress import Lines, Progress
+from tvmlab.tuning.session import tune_tasks
 
 
 class Clock:
@@ -34,19 +31,18 @@ class Clock:
 
 def trials(shown: Progress, clock: Clock, count: int = 40, each: float = 1.0) -> None:
     """Half of the trials of an earlier run, and then the rest, one a second."""
-    shown.begin(1, count)
-    shown.advance(count // 2)
+    shown.begin(1, count, count // 2)
     for done in range(count // 2, count):
         clock.now += each
         shown.candidate("fused_conv2d_add_relu", done + 1, count, 2.0 + done, 1.5)
     shown.close()
 
 
-def test_lines_are_few_and_whole():
+def test_lines_are_few_and_whole(capsys):
     """A line every five seconds and at the end, with the best, the rule and the time left."""
-    stream, clock = io.StringIO(), Clock()
-    trials(Lines(stream, clock), clock)
-    lines = stream.getvalue().splitlines()
+    clock = Clock()
+    trials(Lines(clock), clock)
+    lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     assert lines[0] == ("21/40 left 0:19: fused_conv2d_add_relu 21/40, best 22.0 GFLOP/s, rule 1.5")
     assert lines[-1].startswith("40/40 left 0:00: ")
@@ -57,77 +53,17 @@ def test_the_time_left():
     """It counts this run's trials, and where the run may take some seconds it is no longer."""
     clock = Clock()
     shown = Progress(clock)
-    shown.begin(1, 300)
-    shown.advance(100)
+    shown.begin(1, 300, 100)
     assert shown.left() == "?"
     clock.now = 30.0
     for done in range(10):
         shown.candidate("a", done, 300, 1.0, 1.0)
     assert shown.left() == "9:30"
-    shown.begin(1, 300, 100.0)
+    shown.begin(1, 300, 110, 100.0)
     clock.now = 60.0
     assert shown.left() == "1:10"
     clock.now = 160.0
     assert shown.left() == "0:00"
-
-
-def test_bars_end_full():
-    """Two bars of tqdm's: the one over all starts where the earlier run was and ends full."""
-    stream, clock = io.StringIO(), Clock()
-
-    def bar(**how):
-        return tqdm(file=stream, ncols=100, mininterval=0, **how)
-
-    trials(Bars(bar), clock)
-    text = stream.getvalue()
-    assert "1 task:  50%" in text
-    assert "1 task: 100%" in text
-    assert "left 0:00]" in text
-    assert "40/40" in text
-    assert "best 41.0 GFLOP/s, rule 1.5" in text
-
-
-def test_a_notebook_has_one_output():
-    """It is rewritten, at most twice a second, and the last word is the last trial's."""
-    clock = Clock()
-    views, updates = [], []
-
-    class Handle:
-        def update(self, view) -> None:
-            updates.append(view)
-
-    def display(view, display_id):
-        assert display_id is True
-        views.append(view)
-        return Handle()
-
-    trials(NotebookLine(display, clock), clock, each=0.1)
-    assert len(views) == 1
-    assert len(updates) == 4
-    assert repr(updates[-1]) == (
-        "40/40 trials, left 0:00: fused_conv2d_add_relu 40/40, best 41.0 GFLOP/s, rule 1.5"
-    )
-    drawn = updates[-1]._repr_html_()
-    assert drawn.startswith('<progress value="40" max="40" aria-label="trials measured">')
-    shown = NotebookLine(lambda view, display_id: views.append(view))
-    shown.begin(1, 1)
-    shown.candidate("<b>&", 1, 1, 1.0, 1.0)
-    assert "&lt;b&gt;&amp;" in views[-1]._repr_html_()
-    assert "<b>" not in views[-1]._repr_html_()
-
-
-def test_which_is_chosen(monkeypatch):
-    """Nothing when told so; lines where no terminal is; bars on one; a notebook's own in one."""
-    assert type(make_progress(False)) is Progress
-    assert type(make_progress("auto")) is Lines
-    with monkeypatch.context() as patch:
-        patch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        patch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-        assert type(make_progress("auto")) is Bars
-        patch.setitem(sys.modules, "tqdm", None)
-        assert type(make_progress(True)) is Lines
-    monkeypatch.setattr(progress, "_in_notebook", lambda: True)
-    assert type(make_progress("auto")) is NotebookLine
 
 
 @pytest.mark.parametrize("how", [False, "auto"])
@@ -155,14 +91,14 @@ from tvmlab.support.importing import leave_pytorch_out
 leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
-from tvmlab.tuning.api import tune_tasks
+from tvmlab.tuning.session import tune_tasks
 report = tune_tasks([task()], FakeMeasurer(), Records({path!r}), trials=12, tuner="ga",
                     progress={how!r})
 """
 
 
 def test_a_real_terminal(tmp_path):
-    """On a terminal, bars are drawn on it and the run ends with the bar over all full."""
+    """On a terminal, a bar is drawn that ends full."""
     code = NOTEBOOK.format(
         tests=str(Path(__file__).parents[2]), path=str(tmp_path / "r"), how="auto"
     )

@@ -22,7 +22,7 @@ from tvmlab.support.importing import leave_pytorch_out
 leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
-from tvmlab.tuning.api import tune_tasks
+from tvmlab.tuning.session import tune_tasks
 
 class Telling(FakeMeasurer):
     # Says which candidates were recorded: those before the requested one.

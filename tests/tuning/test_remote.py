@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import tvm
 
@@ -21,7 +18,7 @@ from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.errors import RemoteError, TargetError, TuningError
 from tvmlab.runtime.tracker import Tracker
-from tvmlab.support.host import PROCESSORS, processor_name
+from tvmlab.support.host import processor_name
 from tvmlab.tuning import measurers
 from tvmlab.tuning.kernels import fingerprint, inputs
 from tvmlab.tuning.measure import Measure, Outcome
@@ -125,29 +122,6 @@ def test_servers_that_cannot_run_the_target(
 
 
 @pytest.mark.full
-@pytest.mark.skipif(len(PROCESSORS) < 2, reason="this machine has one processor")
-def test_servers_of_two_kinds() -> None:
-    """The one that cannot run the target is left out, and left to those whose target it can run."""
-    with farms.farm(1) as (address, _):
-        small = farms.server_of_one_processor(address)
-        try:
-            farms.known(small)
-            for cores in (2, 1):
-                target = tvm.target.Target({"kind": "llvm", "num-cores": cores})
-                with (
-                    RemoteMeasurer(target, QUICK, tracker=address, key=KEY, workers=1) as measurer,
-                    warnings.catch_warnings(record=True) as warned,
-                ):
-                    warnings.simplefilter("always")
-                    for _ in range(3):
-                        found = dict(measurer.measure(TWO * 3))
-                        assert all(good(outcome) for outcome in found.values())
-                assert len(warned) == cores - 1
-        finally:
-            small.end()
-
-
-@pytest.mark.full
 def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
     with farms.farm(0) as (address, _), farms.upstream(address):
         how = Measure(repeat=2, timeout=10.0)
@@ -192,39 +166,6 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
             list(rest)
         assert ["tracker does not answer" in o.error for o in measurer.duel(TWO, 2)] == [True] * 2
         late[0].end()
-
-
-@pytest.mark.full
-def test_a_kernel_whose_server_is_lost_is_measured_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # A busy tracker may hand out, once more, a server that it does not know to be dead.
-    monkeypatch.setattr(measurers, "_LOSSES", 10)
-    with (
-        farms.farm(2) as (address, servers),
-        RemoteMeasurer(
-            host_target(), Measure(repeat=2, timeout=60), tracker=address, key=KEY, workers=1
-        ) as measurer,
-    ):
-
-        def kill_each_that_works() -> None:
-            left = servers[:2]
-            while left:
-                for server in list(left):
-                    if psutil.Process(server.process.pid).children():
-                        time.sleep(0.1)
-                        server.process.kill()
-                        left.remove(server)
-                time.sleep(0.02)
-
-        killer = threading.Thread(target=kill_each_that_works, daemon=True)
-        killer.start()
-        # The endless one takes both servers along, one after the other; then there is none.
-        with pytest.raises(TuningError, match=r"All servers are gone(.|\n)*rpc-server"):
-            list(measurer.measure([kernels.Endless]))
-        killer.join()
-        with pytest.raises(TuningError, match="no server of the key"):
-            list(measurer.measure([kernels.adds(1.0)]))
 
 
 def test_all_servers_are_taken(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,25 +41,6 @@ def test_trials_over_all_go_where_they_bring_most(tmp_path):
     assert sum(one.trials for one in report.tasks) == 120
 
 
-def test_earlier_trials_count_over_all(tmp_path):
-    """A second run with the same sum measures nothing; with a larger one, the rest."""
-    tasks = [task(16, "a"), task(32, "b")]
-    run(tasks, tmp_path / "r", total_trials=30, tuner="random")
-    _, again = run(tasks, tmp_path / "r", total_trials=30, tuner="random")
-    assert again.kernels == []
-    _, more = run(tasks, tmp_path / "r", total_trials=40, tuner="random")
-    assert len(more.kernels) == 10
-
-
-def test_fewer_trials_than_tasks(tmp_path):
-    """Even a single trial is spent and reported."""
-    report, measurer = run([task(8, "a"), task(16, "b")], tmp_path / "r", total_trials=1)
-    assert len(measurer.kernels) == 1
-    assert [one.trials for one in report.tasks] == [1, 0]
-    assert report.before == 1e-3
-    assert "b " in str(report)
-
-
 def test_seconds_end_the_search(tmp_path, monkeypatch):
     """When the time is up no batch starts, and duels are still fought."""
     slow = FakeMeasurer()
@@ -137,16 +118,3 @@ def test_the_report_adds_up():
         "all calls: 7.000 ms before, 4.000 ms after (0.57); 4 candidates measured in 12 s",
     ]
     assert "; 1 candidate measured in 12 s" in str(Report((one,), 12.0, 1))
-
-
-def test_a_run_that_breaks_off_tells_how_far_it_came(tmp_path):
-    """The servers are lost, say: the error has the report; where nothing began it has none."""
-    lost = breaks_off(TuningError("no server is left"))
-    with pytest.raises(TuningError, match="no server is left") as caught:
-        run([task()], tmp_path / "r", lost, trials=20, tuner="random")
-    assert caught.value.report is not None
-    assert caught.value.report.measured == caught.value.report.tasks[0].trials == 6
-    assert not caught.value.report.tasks[0].decided
-    with pytest.raises(TuningError) as caught:
-        run([task()], tmp_path / "r", trials=0)
-    assert caught.value.report is None

@@ -22,10 +22,10 @@ from tests.tuning.searches import (
 )
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.traces import as_data
-from tvmlab.tuning import Measure, Outcome, Records, tasks
+from tvmlab.tuning import Measure, Records, tasks
+from tvmlab.tuning.extract import Variant
 from tvmlab.tuning.kernels import fingerprint
 from tvmlab.tuning.session import Limits
-from tvmlab.tuning.task import Variant
 
 
 def test_what_was_decided_meets_the_rule_again(tmp_path):
@@ -51,22 +51,6 @@ def test_what_was_imported_meets_the_rule(tmp_path):
     report, _ = run([task()], path, trials=1, tuner="random")
     assert Records(path).verdicts[-1].trace == as_data(sch.trace)
     assert report.tasks[0].ratio < 0.9
-
-
-def test_what_was_decided_and_no_longer_runs(tmp_path):
-    """It does not keep the others from meeting the rule."""
-    path = tmp_path / "r"
-    run([task()], path, trials=8, tuner="gridsearch")
-    first = Records(path).verdicts[-1]
-
-    def crashing(number, found):
-        return [Outcome(error="The duel failed: it crashed")] * len(found) if number == 1 else found
-
-    other = FakeMeasurer(fought=crashing, how=Measure(cache_flush=False))
-    run([task()], path, other, trials=4, tuner="random")
-    assert other.duels == [5, 4, 2, 2, 2]
-    assert Records(path).verdicts[-1].date > first.date
-    assert Records(path).verdicts[-1].ratio < 1
 
 
 def test_a_date_in_the_future_does_not_freeze_anything(tmp_path):
@@ -184,14 +168,3 @@ def test_what_tune_cannot_be_asked(tmp_path, wrong, error, said):
     with pytest.raises(error, match=said):
         tvmlab.tune(IRModule(), **{"records": tmp_path / "r", "progress": False, **wrong})
     assert not (tmp_path / "r").exists()
-
-
-def test_where_time_is_over_the_report_says_what_holds(tmp_path):
-    """Nothing is measured any more, and what was decided before is what compilation takes."""
-    path = tmp_path / "r"
-    first, _ = run([task()], path, trials=8, tuner="random")
-    assert first.tasks[0].ratio < 1
-    again, measurer = run([task()], path, trials=16, tuner="random", seconds=1e-9)
-    assert (measurer.kernels, measurer.duels) == ([], [])
-    assert again.tasks[0].ratio == first.tasks[0].ratio
-    assert again.tasks[0].decided

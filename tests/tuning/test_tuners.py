@@ -18,10 +18,9 @@ from tests.tuning.searches import (
 )
 from tvmlab.errors import ToolchainError, TuningError
 from tvmlab.records.records import Records
-from tvmlab.tuning.api import tune_tasks
 from tvmlab.tuning.search.context import identity, make_context
-from tvmlab.tuning.search.model import Learned
-from tvmlab.tuning.search.tuners import TUNERS, find_tuner
+from tvmlab.tuning.search.model import TUNERS, Learned, find_tuner
+from tvmlab.tuning.session import tune_tasks
 
 
 def rounds(tuner: str, seed: int, count: int = 2, time=default_time) -> list[list]:
@@ -102,14 +101,6 @@ def test_the_model_learns():
     ranks = [np.argsort(np.argsort(values)) for values in (said, -times)]
     assert np.corrcoef(ranks)[0, 1] > 0.6
     assert np.all(said > 0)
-
-
-def test_random_numbers_of_others_are_left_alone():
-    """NumPy's global generator is neither drawn from nor seeded."""
-    np.random.seed(1)  # noqa: NPY002
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
-    rounds("xgb", 3, count=2)
-    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
 @pytest.mark.parametrize("tuner", ["xgb", "ga"])

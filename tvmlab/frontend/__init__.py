@@ -26,19 +26,14 @@ _GIVE = (
     "give an ONNX or TensorFlow Lite model; a picture is what a compiled model is called with, see "
     "tvmlab.models.preprocess"
 )
-# What people hand over by mistake, by its first bytes: what it is, and what to do.
+# Files passed by mistake, by their first bytes: what the file is, and what to do.
 _OTHERS = {
-    **{
-        start: (f"this is {kind}, not a model", _GIVE)
-        for start, kind in (
-            (rb"\xff\xd8\xff", "a JPEG picture"),
-            (rb"\x89PNG", "a PNG picture"),
-            (rb"PK\x03\x04", "a ZIP archive"),
-            (rb"\x1f\x8b", "a gzip archive"),
-            (rb"<!DOCTYPE|<html", "a web page"),
-            (rb"version https://git-lfs", "a Git LFS pointer, in place of the file it points to"),
-        )
-    },
+    rb"\xff\xd8\xff|\x89PNG": ("this is a picture, not a model", _GIVE),
+    rb"PK\x03\x04|\x1f\x8b": ("this is an archive, not a model", _GIVE),
+    rb"<!DOCTYPE|<html|version https://git-lfs": (
+        "this is a web page or a Git LFS pointer, in place of the model",
+        _GIVE,
+    ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
         "this is TVMScript, which is a program in Python: reading it could run anything",
         "where you trust it, read it in Python with tvm.script.from_source; Relay text "

@@ -1,20 +1,54 @@
-"""PyTorch exported programs to Relax, through upstream's importer."""
+"""PyTorch exported programs to Relax, through upstream's importer.
+
+**Quantized operators.** PT2E, PyTorch's quantization of exported programs, writes a quantized
+network as float operators between operators of the library quantized_decomposed
+(torch/ao/quantization/fx/_decomposed.py, PyTorch 2.13). Upstream's importer does not know them; it
+takes converters by name. PyTorch computes
+``clamp(round(x * (1 / scale)) + zero_point, low, high)``, ties to even. ``R.quantize`` of TVM 0.27
+is ``clip(round(x / scale) + zero_point)``, ties to even too (te.round). The two differ by one step
+if the product and the quotient round to the two sides of a tie, which happens for about one value
+in ten million. Relay's ``qnn.quantize`` rounds ties away from zero.
+
+**Operators that index.** Upstream's converters lose four things. `embedding`, `gather`,
+`index_select` and `scatter` refuse indices below zero, which `x[i]` counts from the end. Upstream
+reads ids of an embedding as int32, so that a large one becomes another. It takes ``x[:, i, j]`` for
+an outer product. And it passes the grid of `grid_sample` with the axis of coordinates last, where
+Relax has it second.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+from tvm import relax
 from tvm.ir import IRModule
+from tvm.relax import op
 
 from ..errors import ModelError, UnsupportedOperatorError
-from ..ir.indices import NormalizeIndices
+from ..ir.indices import NormalizeIndices, not_below_zero
+from ..ir.indices.loops import static
 from ..ir.signature import OUTPUT_NAMES
 from ..support.wording import telling
-from . import pt2e
-from .torch_indices import CONVERTERS
+from .quantization import check, wrong
 
 __all__ = ["import_program"]
+
+_LIBRARY = "quantized_decomposed"
+# What is imported, for errors.
+_SUPPORTED = (
+    "quantize_per_tensor and dequantize_per_tensor (default, tensor, tensor2), "
+    "quantize_per_channel and dequantize_per_channel, between float32 and int8, uint8, int16 or "
+    "int32 (what is stored only), with scales and zero points that are numbers or stored too"
+)
+_NAMES = ("per_tensor.default", "per_tensor.tensor", "per_tensor.tensor2", "per_channel.default")
+
+Converter = Callable[[Any, Any], relax.Expr]
+Emit = Callable[[relax.Expr], relax.Var]
 
 
 def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
@@ -36,7 +70,7 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
                 program,
                 keep_params_as_input=keep_params,
                 unwrap_unit_return_tuple=True,
-                custom_convert_map={**CONVERTERS, **pt2e.converters(program)},
+                custom_convert_map={**_INDEX_CONVERTERS, **quantized_converters(program)},
                 run_ep_decomposition=False,
             )
             normalize: Any = NormalizeIndices()
@@ -49,7 +83,7 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
     except Exception as error:  # upstream asserts, and raises many classes
         message = telling(error)
         if "Unsupported function type" in message:
-            raise _unsupported(program, message) from error
+            raise _unknown_operators(program, message) from error
         raise ModelError(
             f"TVM's importer failed: {message}",
             where="the exported program",
@@ -66,14 +100,14 @@ def _bounded(mod: IRModule) -> IRModule:
     return mod
 
 
-def _unsupported(program: Any, message: str) -> UnsupportedOperatorError:
+def _unknown_operators(program: Any, message: str) -> UnsupportedOperatorError:
     """Name the operators that the importer does not know, and their nodes."""
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     unknown = [node for node in nodes if f"'{node.target.__name__}'" in message]
     places = ", ".join(f"node {node.name!r} ({node.target})" for node in unknown[:5])
     fix = "express it in other operators, or decompose it with run_decompositions"
-    if any(str(node.target).startswith(pt2e.LIBRARY) for node in unknown):
-        fix = f"quantize the network statically; supported are {pt2e.SUPPORTED}"
+    if any(str(node.target).startswith(_LIBRARY) for node in unknown):
+        fix = f"quantize the network statically; supported are {_SUPPORTED}"
     return UnsupportedOperatorError(
         f"TVM cannot import a PyTorch operator: {message}",
         where=f"the exported program: {places}" if places else "the exported program",
@@ -95,3 +129,189 @@ def _refuse_state(program: Any) -> None:
             fix="export the module in evaluation mode (module.eval()), and return new values "
             "instead of writing to buffers or inputs",
         )
+
+
+# Quantized operators
+
+
+def quantized_converters(program: Any) -> dict[str, Converter]:
+    """Make the converters for a `torch.export.ExportedProgram`, by the names upstream looks for.
+
+    The program holds scales and zero points that are tensors, so each program has its own.
+    """
+    stored = {**program.constants, **program.state_dict}
+    signature = program.graph_signature
+    places = {
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    values = {name: stored[target] for name, target in places.items() if target in stored}
+    convert = _Converter(values)
+    return {f"{kind}_{name}": convert for kind in ("quantize", "dequantize") for name in _NAMES}
+
+
+class _Converter:
+    """Turns a node into a call; `values` are stored tensors by the names of their nodes."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def __call__(self, node: Any, importer: Any) -> relax.Expr:
+        """Emit the operator of a node, called by upstream's importer."""
+        given = arguments(node)
+        source, dtype = given["input"], str(given["dtype"]).removeprefix("torch.")
+        if dtype not in ("int8", "uint8", "int16", "int32"):
+            raise _unsupported(node, f"it quantizes to {dtype}")
+        scale = self.value(node, given, "scale").astype("float32")
+        zero = self.value(node, given, "zero_point")
+        sizes = [size if isinstance(size, int) else None for size in source.meta["val"].shape]
+        axis = given.get("axis", -1)
+        check(scale, zero, dtype, sizes, axis, where=_where(node))
+        axis = axis % len(sizes) if "axis" in given else -1
+        zero = np.broadcast_to(zero, scale.shape).astype("int32")
+        if node.target.__name__.startswith("dequantize"):
+            out = given.get("out_dtype")
+            if out is not None and str(out) != "torch.float32":
+                raise _unsupported(node, f"the result is {out}")
+            operands = importer.env[source], relax.const(scale), relax.const(zero)
+            return importer.block_builder.emit(relax.op.dequantize(*operands, axis))
+        if str(source.meta["val"].dtype) != "torch.float32":
+            raise _unsupported(node, f"it reads {source.meta['val'].dtype}")
+        low, high = (int(self.value(node, given, name)) for name in ("quant_min", "quant_max"))
+        info = np.iinfo(dtype)
+        if not info.min <= low <= high <= info.max:
+            raise wrong(f"a range from {low} to {high}, not one of {dtype}", _where(node))
+        if source.name in self.values:  # PyTorch quantizes stored data, also to int32
+            stored = {n: self.values.get(getattr(v, "name", ""), v) for n, v in given.items()}
+            return relax.const(node.target(**stored).detach().cpu().numpy())
+        if dtype == "int32":
+            raise _unsupported(node, "it quantizes a computed value to int32")
+        operands = importer.env[source], relax.const(scale), relax.const(zero)
+        emit = importer.block_builder.emit
+        made = emit(relax.op.quantize(*operands, axis, dtype))
+        return made if (low, high) == (info.min, info.max) else emit(relax.op.clip(made, low, high))
+
+    def value(self, node: Any, given: dict[str, Any], name: str) -> npt.NDArray[Any]:
+        """Return the value of an argument, which is a number, a stored tensor, or left out."""
+        many = f"{name}s" in given
+        value = given.get(f"{name}s" if many else name)
+        if value is None:
+            return np.zeros((), "int32")
+        if not isinstance(value, (bool, int, float)):
+            if value.name not in self.values:
+                raise _unsupported(
+                    node,
+                    f"its {name} is computed when the program runs, by node {value}: dynamic "
+                    "quantization",
+                )
+            value = self.values[value.name].detach().cpu().numpy()
+        return np.asarray(value) if many else np.asarray(value).reshape(())
+
+
+def arguments(node: Any) -> dict[str, Any]:
+    """Return a node's arguments by the names of its operator's schema."""
+    names = [argument.name for argument in node.target._schema.arguments]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _where(node: Any) -> str:
+    return f"node {node.name!r}, operator {_LIBRARY}.{node.target.__name__}"
+
+
+def _unsupported(node: Any, why: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"tvmlab cannot import this quantized operator: {why}",
+        where=_where(node),
+        fix=f"quantize the network statically; supported are {_SUPPORTED}",
+    )
+
+
+# Operators that index
+
+
+def _embedding(given: dict[str, Any], emit: Emit) -> relax.Var:
+    return emit(op.take(given["weight"], not_below_zero(given["indices"], emit), 0))
+
+
+def _index_select(given: dict[str, Any], emit: Emit) -> relax.Var:
+    index = not_below_zero(emit(op.reshape(given["index"], [-1])), emit)
+    return emit(op.take(given["self"], index, given["dim"]))
+
+
+def _gather(given: dict[str, Any], emit: Emit) -> relax.Var:
+    index = not_below_zero(given["index"], emit)
+    return emit(op.gather_elements(given["self"], index, given["dim"]))
+
+
+def _scatter(given: dict[str, Any], emit: Emit) -> relax.Var:
+    data, index = given["self"], given["index"]
+    shape = list(index.ty.shape.values)
+    if "src" in given:
+        source = given["src"]
+        if not tvm_ffi.structural_equal(source.ty.shape, index.ty.shape):
+            axes = list(range(len(shape)))
+            source = emit(op.strided_slice(source, axes, [0] * len(shape), shape))
+    else:
+        value = relax.const(given["value"], str(data.ty.dtype))
+        source = emit(op.broadcast_to(value, shape))
+    return emit(op.scatter_elements(data, not_below_zero(index, emit), source, given["dim"]))
+
+
+def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
+    data = given["self"]
+    placed = {axis: index for axis, index in enumerate(given["indices"]) if index is not None}
+    if any(str(index.ty.dtype) == "bool" for index in placed.values()):
+        raise UnsupportedOperatorError(
+            "TVM cannot index with a mask: the shape of the result depends on the values",
+            where="the exported program, operator aten.index.Tensor",
+            fix="use torch.where, or indices",
+        )
+    axes = list(placed)
+    if len(axes) == 1:
+        return emit(op.take(data, placed[axes[0]], axes[0]))
+    rest = [axis for axis in range(data.ty.ndim) if axis not in placed]
+    if axes != list(range(len(axes))):
+        data = emit(op.permute_dims(data, [*axes, *rest]))
+    made = emit(op.index_tensor(data, [placed[axis] for axis in axes]))
+    # The axes of the indices stand where the indexed ones did, or first if others are in between.
+    new = made.ty.ndim - len(rest)
+    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    if not before:
+        return made
+    order = [*range(new, new + before), *range(new), *range(new + before, made.ty.ndim)]
+    return emit(op.permute_dims(made, order))
+
+
+def _grid_sample(given: dict[str, Any], emit: Emit) -> relax.Var:
+    data, aligned = given["input"], bool(given["align_corners"])
+    method = ("bilinear", "nearest", "bicubic")[given["interpolation_mode"]]
+    padding = ("zeros", "border", "reflection")[given["padding_mode"]]
+    if padding == "reflection" and aligned and 1 in [static(n) for n in data.ty.shape.values[2:]]:
+        raise UnsupportedOperatorError(
+            "TVM divides by zero where it reflects in a picture of one row or column",
+            where="the exported program, operator aten.grid_sampler_2d",
+            fix="use align_corners=False, or another padding_mode",
+        )
+    grid = emit(op.permute_dims(given["grid"], [0, 3, 1, 2]))
+    return emit(op.image.grid_sample(data, grid, method, "NCHW", padding, aligned))
+
+
+def _converter(convert: Callable[[dict[str, Any], Emit], relax.Var]) -> Callable[..., relax.Var]:
+    def converted(node: Any, importer: Any) -> relax.Var:
+        given = {name: importer._retrieve_args(value) for name, value in arguments(node).items()}
+        return convert(given, importer.block_builder.emit)
+
+    return converted
+
+
+# By the names that upstream's importer looks for.
+_INDEX_CONVERTERS = {
+    "embedding.default": _converter(_embedding),
+    "index_select.default": _converter(_index_select),
+    "gather.default": _converter(_gather),
+    "scatter.src": _converter(_scatter),
+    "scatter.value": _converter(_scatter),
+    "index.Tensor": _converter(_index),
+    "grid_sampler_2d.default": _converter(_grid_sample),
+}

@@ -1,18 +1,80 @@
-"""TensorFlow Lite to Relax, through upstream's importer."""
+"""TensorFlow Lite to Relax, through upstream's importer.
+
+`tvm.relax.frontend.tflite.from_tflite` takes the class of its converter; this one is derived from
+upstream's. What it does otherwise was found by comparing each quantized operator with LiteRT's
+reference kernels:
+
+- PAD, PADV2, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE and STRIDED_SLICE of quantized tensors are
+  refused upstream; moving integers needs no arithmetic, so they are done on the integers.
+- AVERAGE_POOL_2D divides integers and cuts the rest off, which is one step too near to zero in four
+  results of ten; here it stands between dequantize and quantize like every other operator.
+- The limits of a fused activation are rounded ties to even in double precision; LiteRT's kernels
+  round ``limit / scale`` in float32, ties away from zero (CalculateActivationRangeQuantized in
+  tensorflow/lite/kernels/kernel_util.cc).
+- SOFTMAX leaves its factor beta out.
+- FULLY_CONNECTED reads rows out of tensors of any rank in LiteRT; upstream does not flatten them.
+- EXPAND_DIMS fails on any model.
+- Some operators on integers are something else in LiteRT than upstream makes of them: NEG, SUM and
+  REDUCE_PROD compute with the integers as they stand, whatever their zero points; MAXIMUM, MINIMUM
+  and EQUAL compare integers of two scales; others have no kernel. These are refused.
+- SCATTER_ND and GATHER_ND get their indices transposed, GATHER loses its batch axes, and operators
+  on segments refuse ids below zero, whose rows LiteRT leaves out.
+- SPARSE_TO_DENSE becomes a call that fails when it runs; refused.
+- TRANSPOSE_CONV becomes a convolution in NHWC, which no pass of TVM's lowers; refused as well.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import tvm
+from tvm import relax
 from tvm.ir import IRModule
+from tvm.relax.frontend.tflite.tflite_frontend import (
+    OperatorConverter,
+    from_tflite,
+    get_pad_value,
+    get_tensor_name,
+)
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
+from .quantization import check
 
 __all__ = ["import_bytes"]
+
+# What moves or copies integers and needs no scale.
+_MOVES = ("EXPAND_DIMS", "PAD", "PADV2", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE")
+# How many inputs and outputs must have one scale, because the integers are taken as they are.
+_ONE_SCALE = {
+    **dict.fromkeys(_MOVES, (1, 1)),
+    **dict.fromkeys(("EQUAL", "NOT_EQUAL"), (2, 0)),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), (2, 1)),
+}
+# What upstream lets pass, and LiteRT has no kernel for or computes otherwise.
+_OTHERWISE = {
+    *("NEG", "SUM", "REDUCE_PROD", "DIV", "FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2"),
+    *("SIN", "COS", "TAN", "CEIL", "FLOOR", "ROUND"),
+}
+# What upstream converts to calls that fail when they are compiled or run.
+_REFUSED = {
+    "SPARSE_TO_DENSE": "TVM has no function for it",
+    "TRANSPOSE_CONV": "TVM has no transposed convolution in NHWC",
+}
+_LIMITS: dict[str, tuple[float, float | None]] = {
+    "RELU": (0.0, None),
+    "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+}
+# Types that can be quantized, by the numbers of TensorType in TensorFlow Lite's schema.
+_DTYPES = {2: "int32", 3: "uint8", 4: "int64", 7: "int16", 9: "int8"}
 
 
 def import_bytes(data: bytes, *, where: str) -> IRModule:
@@ -23,16 +85,12 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
     unless it is told otherwise. `where` is the file, for errors.
     """
     tflite = need("tflite", extra="tflite")
-    from tvm.relax.frontend.tflite import from_tflite
-
-    from .tflite_converter import QuantizedConverter, check_scales, unsupported
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = tflite.Model.GetRootAsModel(data, 0)
-            quantized = check_scales(model)
-            mod = from_tflite(model, op_converter=QuantizedConverter)
+            quantized = _check_scales(model)
+            mod = from_tflite(model, op_converter=_Converter)
             # Upstream lists the weights here, which are constants of the function already.
             main = mod["main"].without_attr("params").with_attr(OUTPUT_NAMES, _outputs(model))
             mod["main"] = main.with_attr("qnn.rounding", "TFLITE") if quantized else main
@@ -42,7 +100,7 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
         place = f"{where}: {error.where}" if error.where else where
         raise type(error)(error.what, where=place, fix=error.fix) from error.__cause__
     except NotImplementedError as error:
-        raise unsupported(error, where) from error
+        raise _unsupported(error, where) from error
     except Exception as error:  # a damaged FlatBuffer fails anywhere: struct, index, assertion
         raise ModelError(
             f"the TensorFlow Lite model is damaged, or TVM's importer failed on it: {error!r}",
@@ -56,3 +114,256 @@ def _outputs(model: Any) -> list[str]:
     graph = model.Subgraphs(0)
     tensors = [graph.Tensors(int(place)) for place in graph.OutputsAsNumpy()]
     return [(tensor.Name() or b"").decode(errors="replace") for tensor in tensors]
+
+
+class _Converter(OperatorConverter):  # type: ignore[misc]
+    """Upstream's converter; its errors say which operator of the model they are about."""
+
+    _SUPPORTED_QUANTIZED_OPS = (OperatorConverter._SUPPORTED_QUANTIZED_OPS | {*_MOVES}) - _OTHERWISE
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        from tflite import Padding
+
+        self._padding = {Padding.SAME: "SAME", Padding.VALID: "VALID"}
+        self.convert_map: dict[str, Callable[..., Any]] = {
+            kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
+        }
+
+    def convert_gather_nd(self, op: Any) -> relax.Expr:
+        """Convert GATHER_ND; upstream transposes the coordinates, as Relay had them."""
+        data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))
+        return relax.op.gather_nd(data, relax.op.astype(indices, "int64"))
+
+    def convert_scatter_nd(self, op: Any) -> relax.Expr:
+        """Convert SCATTER_ND, which adds at repeated indices; upstream transposes the indices."""
+        indices, updates, shape = self.get_input_tensors(op)
+        if self.has_expr(shape.tensor_idx):
+            raise tvm.error.OpNotImplemented("its shape is not constant")
+        into = relax.op.zeros(
+            self.get_tensor_value(shape).tolist(), self.get_tensor_type_str(updates.tensor.Type())
+        )
+        places = relax.op.astype(self.get_tensor_expr(indices), "int64")
+        return relax.op.scatter_nd(into, places, self.get_tensor_expr(updates), "add")
+
+    def convert_gather(self, op: Any) -> relax.Expr:
+        """Convert GATHER; upstream ignores its batch axes, and reads its indices as int32."""
+        options = _options(op, "GatherOptions")
+        if not options.BatchDims():
+            taken = super().convert_gather(op)
+            place = self.get_input_tensors(op)[1].tensor_idx
+            if not self.has_expr(place):
+                return taken
+            return relax.op.take(taken.args[0], self.get_expr(place), taken.attrs.axis)
+        data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))
+        rank, more = data.ty.ndim, indices.ty.ndim
+        axis, batch = options.Axis() % rank, options.BatchDims() % more
+        between, rest = list(range(batch, axis)), list(range(axis + 1, rank))
+        data = relax.op.permute_dims(data, [*range(batch), axis, *between, *rest])
+        places = relax.op.expand_dims(relax.op.astype(indices, "int64"), [more])
+        made = relax.op.gather_nd(data, places, batch)
+        # The axes of the indices stand where the indexed one did.
+        moved = range(more, more + len(between))
+        last = range(more + len(between), more + len(between) + len(rest))
+        return relax.op.permute_dims(made, [*range(batch), *moved, *range(batch, more), *last])
+
+    def _convert_segment_op(self, op: Any, op_name: str, reduction: str) -> relax.Expr:
+        """Convert an operator on segments; rows whose segment is below zero are left out."""
+        made = super()._convert_segment_op(op, op_name, reduction)
+        _, segments, data = made.args
+        result = self.get_output_tensors(op)[0].tensor
+        count, *row = map(int, result.ShapeAsNumpy())
+        base = self._get_segment_scatter_base(
+            [count + 1, *row], self.get_tensor_type_str(result.Type()), reduction
+        )
+        below = relax.const(-1, "int64")
+        moved = relax.op.subtract(
+            relax.op.maximum(relax.op.astype(segments, "int64"), below), below
+        )
+        return relax.op.strided_slice(
+            relax.op.scatter_nd(base, moved, data, reduction), [0], [1], [count + 1]
+        )
+
+    def convert_embedding_lookup(self, op: Any) -> relax.Expr:
+        """Convert EMBEDDING_LOOKUP; upstream takes the two operands for each other."""
+        indices, data = map(self.get_tensor_expr, self.get_input_tensors(op))
+        return relax.op.take(data, indices, 0)
+
+    def _named(self, kind: str, convert: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a conversion so that whatever goes wrong in it names the operator."""
+
+        def named(op: Any) -> Any:
+            try:
+                if kind in _REFUSED:
+                    raise tvm.error.OpNotImplemented(_REFUSED[kind])
+                if kind in _ONE_SCALE:
+                    self._one_scale(op, *_ONE_SCALE[kind])
+                made = convert(op=op)
+                # Types are inferred here, where an error can still be given its place.
+                return made if made is None else self.bb.normalize(made)
+            except ModelError:
+                raise
+            except NotImplementedError as error:
+                raise _unsupported(error, self._place(kind, op)) from error
+            except Exception as error:  # asserts, and whatever damage leads to
+                raise ModelError(
+                    f"the TensorFlow Lite model is damaged, or TVM's importer failed on {kind}: "
+                    f"{error!r}",
+                    where=self._place(kind, op),
+                    fix="run it in LiteRT to see whether the model itself is at fault",
+                ) from error
+
+        return named
+
+    def _place(self, kind: str, op: Any) -> str:
+        outputs = [get_tensor_name(self.subgraph, i) for i in op.OutputsAsNumpy()]
+        return f"{kind} giving {', '.join(map(repr, outputs))}"
+
+    def check_unsupported_ops(self) -> None:
+        """Refuse what has no converter, by name and with its places in the model."""
+        try:
+            super().check_unsupported_ops()
+        except tvm.error.OpNotImplemented as error:
+            kinds = set(re.findall(r"'([A-Z0-9_]+)'", str(error)))
+            operators = [self.subgraph.Operators(i) for i in range(self.subgraph.OperatorsLength())]
+            named = [(self.get_op_code_str(op), op) for op in operators]
+            places = [self._place(kind, op) for kind, op in named if kind in kinds]
+            fix = "convert the model again without it"
+            if "quantiz" in str(error):
+                names = ", ".join(sorted(self._SUPPORTED_QUANTIZED_OPS))
+                fix = f"quantize the model fully to int8; quantized operators supported: {names}"
+            raise _unsupported(error, "; ".join(places), fix) from error
+
+    def _one_scale(self, op: Any, inputs: int = 1, outputs: int = 1) -> None:
+        """Refuse an operator on integers whose first inputs and outputs differ in their scales."""
+        tensors = self.get_input_tensors(op)[:inputs] + self.get_output_tensors(op)[:outputs]
+        first = tensors[0]
+        for other in tensors[1:]:
+            if (first.qnn_params is None) != (other.qnn_params is None) or (
+                first.qnn_params and not self.has_same_qnn_params(first, other)
+            ):
+                raise tvm.error.OpNotImplemented("it has tensors of different scales")
+
+    def convert_qnn_fused_activation_function(
+        self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
+    ) -> Any:
+        """Limit integers to the range of a fused activation, rounded as LiteRT rounds it."""
+        kind = self.activation_fn_type[fused_activation_fn]
+        if kind == "NONE":
+            return expr
+        if kind not in _LIMITS:
+            raise tvm.error.OpNotImplemented(f"the fused activation {kind} on integers")
+        info = np.iinfo(dtype)
+        low, high = _LIMITS[kind]
+        least = max(info.min, _steps(low, scale) + zero_point)
+        most = info.max if high is None else min(info.max, _steps(high, scale) + zero_point)
+        return relax.op.clip(expr, float(least), float(most))
+
+    def convert_pool2d(self, op: Any, pool_type: str) -> Any:
+        """Average in float between dequantize and quantize; other pools as upstream does."""
+        source, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
+        if pool_type != "average" or not source.qnn_params or not result.qnn_params:
+            return super().convert_pool2d(op, pool_type)
+        self._one_scale(op)
+        options = _options(op, "Pool2DOptions")
+        window = [options.FilterHeight(), options.FilterWidth()]
+        strides = [options.StrideH(), options.StrideW()]
+        sides = [(0, 0), (0, 0)]
+        if self._padding[options.Padding()] == "SAME":
+            sizes = source.tensor.ShapeAsNumpy()[1:3]
+            sides = [
+                get_pad_value(*map(int, row)) for row in zip(sizes, window, strides, strict=True)
+            ]
+        made = relax.op.nn.avg_pool2d(
+            self.dequantize(self.get_tensor_expr(source), source),
+            window,
+            strides,
+            [*next(zip(*sides, strict=True)), *(after for _, after in sides)],
+            layout="NHWC",
+            count_include_pad=False,  # LiteRT divides by the values inside the picture
+        )
+        return self.convert_qnn_fused_activation_function(
+            self.quantize(made, result),
+            options.FusedActivationFunction(),
+            result.qnn_params["scale"].value.numpy().item(),
+            result.qnn_params["zero_point"].value.numpy().item(),
+            self.get_tensor_type_str(result.tensor.Type()),
+        )
+
+    def convert_fully_connected(self, op: Any) -> Any:
+        """Flatten what is read to rows as long as the weights' first."""
+        source, weight = self.get_input_tensors(op)[:2]
+        shape = source.tensor.ShapeAsNumpy()
+        if _options(op, "FullyConnectedOptions").KeepNumDims() or np.size(shape) == 2:
+            return super().convert_fully_connected(op)
+        name, table = get_tensor_name(self.subgraph, source.tensor_idx), self.exp_tab.exprs
+        before = table.get(name)
+        length = int(weight.tensor.ShapeAsNumpy()[1])
+        table[name] = relax.op.reshape(self.get_tensor_expr(source), (-1, length))
+        try:
+            return super().convert_fully_connected(op)
+        finally:
+            table.pop(name)
+            if before is not None:
+                table[name] = before
+
+    def convert_expand_dims(self, op: Any) -> Any:
+        """Insert an axis; upstream calls the operator with an argument too many."""
+        source, axis = self.get_input_tensors(op)
+        place = int(self.get_tensor_value(axis).reshape(-1)[0])
+        return relax.op.expand_dims(self.get_tensor_expr(source), [place])
+
+    def convert_softmax(self, op: Any) -> Any:
+        """Multiply by beta first, where it is not 1."""
+        beta = _options(op, "SoftmaxOptions").Beta()
+        if beta == 1.0:
+            return super().convert_softmax(op)
+        source, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
+        x = self.get_tensor_expr(source)
+        x = self.dequantize(x, source) if source.qnn_params else x
+        y = relax.op.nn.softmax(relax.op.multiply(x, relax.const(beta, "float32")), -1)
+        return self.quantize(y, result) if result.qnn_params else y
+
+
+def _check_scales(model: Any) -> bool:
+    """Refuse scales and zero points of a `tflite.Model` that no quantizer makes.
+
+    Returns whether values of its first graph are quantized to int8, uint8 or int16.
+    """
+    graph, quantized = model.Subgraphs(0), False
+    for i in range(graph.TensorsLength()):
+        tensor = graph.Tensors(i)
+        found, dtype = tensor.Quantization(), _DTYPES.get(tensor.Type(), "")
+        if found is None or not found.ScaleLength() or not dtype:
+            continue
+        scale, zero = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
+        shape = np.atleast_1d(tensor.ShapeAsNumpy()).tolist()
+        where = f"tensor {get_tensor_name(graph, i)!r}"
+        check(scale, zero.reshape(-1), dtype, shape, found.QuantizedDimension(), where=where)
+        quantized |= dtype in ("int8", "uint8", "int16")
+    return quantized
+
+
+def _options(op: Any, kind: str) -> Any:
+    """Read an operator's table of options."""
+    import tflite
+
+    table, options = op.BuiltinOptions(), getattr(tflite, kind)()
+    options.Init(table.Bytes, table.Pos)
+    return options
+
+
+def _steps(limit: float, scale: float) -> int:
+    """Return a real number's distance from zero in steps of a scale, rounded as LiteRT does."""
+    ratio = float(np.float32(limit) / np.float32(scale))
+    return int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
+
+
+def _unsupported(
+    error: Exception, where: str, fix: str = "convert the model again without it"
+) -> UnsupportedOperatorError:
+    """Make the error that an operator, or one of its attributes, cannot be imported."""
+    line = " ".join(str(error).split())
+    return UnsupportedOperatorError(
+        f"TVM cannot import a TensorFlow Lite operator: {line}", where=where or None, fix=fix
+    )

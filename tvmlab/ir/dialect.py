@@ -123,14 +123,17 @@ def _from_words(kind: type[errors.TvmlabError]) -> type:
 
 
 class Attributes:
-    """The attributes of a call as Relay had them; TVM gets the attributes of the call itself."""
+    """The attributes of a call as Relay had them; TVM gets the attributes of the call itself.
 
-    def __init__(self, operator: str, values: dict[str, Any], today: ir.Attrs | None) -> None:
-        self.operator, self.values, self.today = operator, values, today
+    The `row` is that of the operator in `tvmlab.ir.table`.
+    """
+
+    def __init__(self, row: Any, values: dict[str, Any], today: ir.Attrs | None) -> None:
+        self.row, self.values, self.today = row, values, today
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("operator", "values", "today") or name not in self.values:
-            raise AttributeError(f"{self.operator} has no attribute {name!r}")
+        if name in ("row", "values", "today") or name not in self.values:
+            raise AttributeError(f"{self.row.name} has no attribute {name!r}")
         return self.values[name]
 
     def __getitem__(self, name: str) -> Any:

@@ -30,16 +30,9 @@ class RelayImportError(RelayError, ModuleNotFoundError):
 
 
 class Row(NamedTuple):
-    """A name that is gone.
+    """A name that is gone, its counterpart, a name that can be imported, and how they differ.
 
-    Attributes
-    ----------
-    old : str
-        ``"relay.vm"`` for ``tvm.relay.vm``; whole for what was elsewhere: ``"tvm.te.gradient"``.
-    today : str or None
-        The counterpart, a name that can be imported.
-    remark : str
-        How it differs; can be empty.
+    The old name is ``"relay.vm"`` for ``tvm.relay.vm``, and complete for others.
     """
 
     old: str
@@ -85,11 +78,6 @@ def operator(name: str) -> str | None:
 
 def unknown_operator(name: str) -> tuple[str, str]:
     """Return what is wrong with an operator that the table lacks, and what to do."""
-    if name in ("ref", "ref_read", "ref_write"):
-        return (
-            f"{name} makes or asks a reference, and values do not change in Relax",
-            "let the function take the value and give the new one",
-        )
     if is_operator(name):
         today = operator(name)
         fix = f"today's counterpart is {today}" if today else "today's TVM has no counterpart of it"
@@ -132,15 +120,7 @@ def raise_gone(module: str, name: str) -> None:
 
 
 def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
-    """Make the error for a name that a module of `tvmlab.relay` lacks.
-
-    Parameters
-    ----------
-    module, name : str
-        As in `raise_gone`, which this does first.
-    known : iterable of str
-        Names that may have been meant.
-    """
+    """Make the error for a name that a module of `tvmlab.relay` lacks, with the nearest known."""
     raise_gone(module, name)
     whole = ".".join(part for part in (module, name) if part)
     what = f"tvmlab.relay has no {whole}"

@@ -142,7 +142,7 @@ def typed(expr: relax.Expr) -> relax.Expr:
 
     Where the type of a part is unknown (a `relay.var` with a name alone), so is the result's.
     """
-    if has_type(expr):
+    if expr.ty is not None and type(expr.ty) is not ir.Type:  # TVM sets a type only once
         return expr
     parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
     if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
@@ -450,38 +450,17 @@ Block = tuple[bool, list[relax.Binding]]
 
 def live(blocks: list[Block], body: relax.Expr) -> list[Block]:
     """Drop bindings that nothing reads and that have no effect."""
-    needed = set(_reads(body))
+    needed = set(relax.analysis.free_vars(body))
     kept: list[Block] = []
     for dataflow, bindings in reversed(blocks):
         mine = []
         for binding in reversed(bindings):
             if binding.var in needed or not _pure(binding):
                 mine.append(binding)
-                needed.update(_reads(binding.value))
+                needed.update(relax.analysis.free_vars(binding.value))
         if mine:
             kept.append((dataflow, mine[::-1]))
     return kept[::-1]
-
-
-def _reads(expr: relax.Expr) -> Iterable[relax.Var]:
-    """List the variables that an expression reads."""
-    if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
-        return _leaves(expr.args)
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.TupleGetItem):
-        return _leaves([expr.tuple_value])
-    return list(relax.analysis.free_vars(expr))
-
-
-def _leaves(exprs: Iterable[relax.Expr]) -> Iterator[relax.Var]:
-    for expr in exprs:
-        if isinstance(expr, relax.Var):
-            yield expr
-        elif isinstance(expr, relax.Tuple):
-            yield from _leaves(expr.fields)
-        elif isinstance(expr, (relax.Call, relax.TupleGetItem)):
-            yield from relax.analysis.free_vars(expr)
 
 
 def _pure(binding: relax.Binding) -> bool:

@@ -164,7 +164,6 @@ def normal(
 
     attrs = func.attrs
     try:
-        func = _with_callee_types(func, callees) if callees and _has_untyped_params(func) else func
         body = inline_bindings(func.body)
         sizes: graph.Sizes = {}
         for node in graph.post_order(body):
@@ -180,27 +179,6 @@ def normal(
             fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
         ) from error
     return made
-
-
-def _with_callee_types(
-    func: relax.Function, callees: Mapping[str, tuple[Any, Any]]
-) -> relax.Function:
-    """Give parameters without a type that of the callee's parameter which they are passed for."""
-    wanted: dict[int, ir.Type] = {}
-    for node in graph.post_order(inline_bindings(func.body)):
-        if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
-            _, callee = callees.get(node.op.name_hint, (None, None))
-            params = callee.params if isinstance(callee, relax.Function) else []
-            wanted |= {
-                graph.key(arg): param.ty
-                for arg, param in zip(node.args, params, strict=False)
-                if not graph.has_type(arg) and graph.has_type(param)
-            }
-    if not any(graph.key(param) in wanted for param in func.params):
-        return func
-    params = [relax.Var(one.name, wanted.get(graph.key(one), one.ty)) for one in func.params]
-    body = substitute(func.body, dict(zip(func.params, params, strict=True)))
-    return function(params, infer_type(body), func.attrs)
 
 
 def _has_untyped_params(func: relax.Function) -> bool:

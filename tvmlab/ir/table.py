@@ -1,9 +1,9 @@
-"""One table for both ways: how Relay and Relax spell the same operator.
+"""One table for both directions: how Relay and Relax write the same operator.
 
-A row says Relay's name, operands and attributes (in the order in which Relay prints them, with
-their defaults) and how to go from one to the other: `to_relax` makes the Relax call, `from_relax`
-takes it apart again. Relay's operators that Relax lacks are registered under ``relax.relay.NAME``
-(see `tvmlab.ir.dialect`), so that each Relay call is one Relax call, and stays so on the way back.
+A row has Relay's name, operands and attributes (in the order in which Relay prints them, with
+their defaults) and two functions: `to_relax` makes the Relax call, `from_relax` takes it apart.
+Relay's operators that Relax lacks are registered under ``relax.relay.NAME`` (see
+`tvmlab.ir.dialect`), so that each Relay call is one Relax call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from tvm import ir, relax, tirx
@@ -36,16 +37,9 @@ REQUIRED = object()
 class Attribute:
     """An attribute of a Relay operator.
 
-    Attributes
-    ----------
-    name : str
-        Relay's name.
-    kind : str
-        ``"int"``, ``"float"``, ``"number"`` (a float; given as an integer it stays one),
-        ``"bool"``, ``"str"`` (dtypes too), ``"ints"`` (a list, nested or not, or None) or
-        ``"any"`` (an integer boxed in the metadata section, or a list).
-    default : object
-        What a call that leaves it out means; `REQUIRED` if none may.
+    The kind is ``"int"``, ``"float"``, ``"number"`` (a float, or an integer that stays one),
+    ``"bool"``, ``"str"`` (dtypes too), ``"ints"`` (a list, nested or not, or None) or ``"any"`` (an
+    integer boxed in the metadata section, or a list).
     """
 
     name: str
@@ -59,20 +53,16 @@ class Operator:
 
     Attributes
     ----------
-    name : str
-        Relay's name, such as ``"nn.conv2d"``.
-    relax : str
-        The Relax operator's whole name, such as ``"relax.nn.conv2d"``.
-    operands : tuple of str
-        Relay's operands, in order.
-    attributes : tuple of Attribute
-        In the order in which Relay prints them.
+    name, relax : str
+        Relay's name, such as ``"nn.conv2d"``, and Relax's, such as ``"relax.nn.conv2d"``.
+    operands, attributes : tuple
+        Relay's, in the order in which Relay prints them.
     to_relax : callable
-        ``to_relax(operands, attributes)`` makes the Relax expression, one call. The operands are
-        typed Relax expressions; the attributes are plain Python values and complete.
+        ``to_relax(operands, attributes)`` makes one Relax call from typed Relax expressions and
+        plain, complete attributes.
     from_relax : callable
-        ``from_relax(call)`` gives Relay's operands and all attributes, or None where this
-        row is not the one for this call.
+        ``from_relax(call)`` returns Relay's operands and all attributes, or None where this row
+        does not describe the call.
     signature : tuple of str
         The order of arguments in Relay's Python function, where it is not operands, then
         attributes.
@@ -86,10 +76,10 @@ class Operator:
     relax: str
     operands: tuple[str, ...]
     attributes: tuple[Attribute, ...]
-    to_relax: Callable[[Sequence[Expr], dict[str, Any]], Expr]
-    from_relax: Callable[[Call], tuple[Sequence[Expr], dict[str, Any]] | None]
+    to_relax: Callable[[Operands, Values], Expr]
+    from_relax: Callable[[Call], Written | None]
     signature: tuple[str, ...] = ()
-    defaults: dict[str, Any] | None = None
+    defaults: Values | None = None
     also: tuple[str, ...] = ()
 
     @cached_property
@@ -117,7 +107,7 @@ def add(row: Operator) -> Operator:
 def attributes(spec: str) -> tuple[Attribute, ...]:
     """Read the attributes of a row from text, such as ``"axis:int=-1 shape:ints dtype:str="``.
 
-    The default of a string stands unquoted; an attribute without ``=`` is required.
+    The default of a string is not quoted; an attribute without ``=`` is required.
     """
     found = []
     for item in spec.split():
@@ -136,14 +126,13 @@ def native(
     *,
     to_relax: Callable[..., Expr | None] | None = None,
     from_relax: Callable[[Call], Written | None] | None = None,
-    only: Callable[[Call], bool] | None = None,
-    fixed: Values | None = None,
+    known: Values | Callable[[Call], Values | None] | None = None,
     expand: Callable[..., Expr] | None = None,
     infer: dialect.Infer | None = None,
     signature: str = "",
     defaults: Values | None = None,
     **renamed: str,
-) -> Operator:
+) -> None:
     """Put an operator into the table that Relax has as well.
 
     Parameters
@@ -156,98 +145,70 @@ def native(
         ``to_relax(*operands, **attributes)`` makes Relax's call. The default calls Relax's
         function with the `arguments`.
     from_relax : callable, optional
-        As in `Operator`. The default returns the arguments and the `values_of` the call.
-    only : callable, optional
-        Whether Relay can express a Relax call.
-    fixed : dict of str to object, optional
-        The values of attributes that Relax does not have.
-    expand, infer : callable, optional
-        As in `stands_for`. Where they are given, Relax's operator does not cover all of Relay's:
-        `to_relax` returns None for the rest, which becomes a call of ``relax.relay.NAME``.
+        As in `Operator`. The default returns the first arguments and the attributes of the call.
+    known : dict or callable, optional
+        The values of attributes that Relax does not have. A function gets the call, and returns
+        None where Relay cannot express it.
+    expand : callable, optional
+        ``expand(*operands, **attributes)`` returns Relax expressions that compute the same as
+        ``relax.relay.NAME``, where Relax's operator does not cover all of Relay's: `to_relax`
+        returns None for the rest.
+    infer : callable, optional
+        As in `tvmlab.ir.dialect.register`. The default infers the type of the expansion.
     **renamed : str
         Relax's names of attributes, after a "!" where it has the opposite.
     """
-    whole = f"relax.{relax_name or name}"
-    rows = attributes(spec)
-    make = to_relax or _relax_function(relax_name or name)
-    ours = "" if expand is None else _register(name, operands, expand, infer)
+    whole, ours = f"relax.{relax_name or name}", f"relax.relay.{name}" if expand else ""
+    rows, names = attributes(spec), tuple(operands.split())
+    make: Callable[..., Expr | None] = to_relax or attrgetter(relax_name or name)(op)
+    if expand is not None:
+        _register(ours, names, expand, infer)
 
     def read(given: Operands, values: Values) -> Expr:
-        found = make(*given, **(values if to_relax else arguments(values, fixed, **renamed)))
+        without = known if isinstance(known, dict) else ()
+        found = make(*given, **(values if to_relax else arguments(values, without, **renamed)))
         return dialect.typed_call(ours, given, values) if found is None else found
 
     def write(call: Call) -> Written | None:
         if call.op.name == ours:
             return list(call.args), dialect.attributes(call)
-        if only is not None and not only(call):
-            return None
         if from_relax is not None:
             return from_relax(call)
-        return list(call.args), values_of(call, rows, renamed, **(fixed or {}))
+        found = known(call) if callable(known) else known or {}
+        if found is None:
+            return None
+        return list(call.args)[: len(names)], _values(call, rows, renamed, found)
 
-    also = (ours,) if ours else ()
-    names, order = tuple(operands.split()), tuple(signature.split())
-    row = Operator(name, whole, names, rows, read, write, order, defaults, also)
+    also = (ours,) if ours not in ("", whole) else ()
+    order = tuple(signature.split())
+    row = add(Operator(name, whole, names, rows, read, write, order, defaults, also))
     if ours:
         in_script(row, ours)
-    return add(row)
 
 
 def stands_for(
-    name: str,
-    operands: str,
-    spec: str = "",
-    *,
-    infer: dialect.Infer | None = None,
-    signature: str = "",
-    defaults: Values | None = None,
+    name: str, operands: str, spec: str = "", **more: Any
 ) -> Callable[[Callable[..., Expr]], Callable[..., Expr]]:
-    """Put an operator into the table that Relax lacks, by the function that expands it.
-
-    The function gets operands and attributes, ``expand(*operands, **attributes)``, and returns
-    Relax expressions that compute the same.
-
-    Parameters
-    ----------
-    name, operands, spec, signature, defaults
-        As in `native`.
-    infer : callable, optional
-        As in `tvmlab.ir.dialect.register`. The default infers the type of the expansion.
-    """
+    """Put an operator into the table that Relax lacks, by its `expand` function, as in `native`."""
 
     def register(expand: Callable[..., Expr]) -> Callable[..., Expr]:
-        whole = _register(name, operands, expand, infer)
+        def to_relax(*_: Expr, **__: Any) -> None:
+            return None
 
-        def read(given: Operands, values: Values) -> Expr:
-            return dialect.typed_call(whole, given, values)
-
-        def write(call: Call) -> Written:
-            return list(call.args), dialect.attributes(call)
-
-        names, order = tuple(operands.split()), tuple(signature.split())
-        row = Operator(name, whole, names, attributes(spec), read, write, order, defaults)
-        in_script(row, whole)
-        add(row)
+        native(name, operands, spec, f"relay.{name}", to_relax=to_relax, expand=expand, **more)
         return expand
 
     return register
 
 
 def _register(
-    name: str, operands: str, expand: Callable[..., Expr], infer: dialect.Infer | None
-) -> str:
+    whole: str, names: Sequence[str], expand: Callable[..., Expr], infer: dialect.Infer | None
+) -> None:
     def spread(given: Operands, values: Values) -> Expr:
         return expand(*given, **values)
 
-    whole = f"relax.relay.{name}"
-    dialect.register(whole, operands.split(), infer or _derived(spread), spread)
-    return whole
-
-
-def _derived(expand: dialect.Expand) -> dialect.Infer:
-    """Infer a type from an expansion, in which symbols take the places of unknown sizes."""
-
-    def infer(types: Sequence[ir.Type], values: Values) -> ir.Type:
+    def derived(types: Sequence[ir.Type], values: Values) -> ir.Type:
+        """Infer the type of the expansion, in which symbols take the places of unknown sizes."""
         params, open_ = [], False
         for place, ty in enumerate(types):
             if not isinstance(ty, (TensorType, TupleType)) or getattr(ty, "ndim", 0) < 0:
@@ -257,16 +218,14 @@ def _derived(expand: dialect.Expand) -> dialect.Infer:
                 sizes = [tirx.Var(f"n{place}_{axis}", "int64") for axis in range(ty.ndim)]
                 ty = TensorType(sizes, ty.dtype)
             params.append(Var(f"p{place}", ty))
-        made = expand(params, values)
+        made = expand(*params, **values)
         for node in graph.post_order(made):
-            if isinstance(node, Tuple) and not graph.has_type(
-                node
-            ):  # made before its fields had types
+            if isinstance(node, Tuple) and not graph.has_type(node):  # made before its fields'
                 relax.expr._update_type(node, TupleType([field.ty for field in node.fields]))
             graph.typed(node)
         return _without_symbols(made.ty) if open_ else made.ty
 
-    return infer
+    dialect.register(whole, names, infer or derived, spread)
 
 
 def _without_symbols(ty: ir.Type) -> ir.Type:
@@ -275,13 +234,6 @@ def _without_symbols(ty: ir.Type) -> ir.Type:
     if all(isinstance(size, tirx.IntImm) for size in ty.shape or ()):
         return ty
     return TensorType(dtype=ty.dtype, ndim=ty.ndim)
-
-
-def _relax_function(name: str) -> Callable[..., Expr]:
-    found: Any = op
-    for part in name.split("."):
-        found = getattr(found, part)
-    return cast(Callable[..., Expr], found)
 
 
 def arguments(values: Values, without: Container[str] | None = None, **renamed: str) -> Values:
@@ -294,27 +246,21 @@ def arguments(values: Values, without: Container[str] | None = None, **renamed: 
     return found
 
 
-def values_of(
-    call: Call, rows: Sequence[Attribute], renamed: Mapping[str, str] | None = None, **known: Any
-) -> Values:
+def _values(call: Call, rows: Sequence[Attribute], renamed: Values, known: Values) -> Values:
     """Read Relay's attributes from those of a Relax call, apart from those that are `known`."""
-    found = {}
+    found = dict(known)
     for row in rows:
-        if row.name in known:
-            found[row.name] = known[row.name]
-            continue
-        today = (renamed or {}).get(row.name, row.name)
-        value = getattr(call.attrs, today.lstrip("!"))
-        if value is None:
-            found[row.name] = None if row.default is REQUIRED else row.default
-        else:
-            found[row.name] = not value if today[0] == "!" else _PLAIN[row.kind](value)
-    if found.get("out_layout") and found["out_layout"] in (
-        found.get("data_layout"),
-        found.get("layout"),
-    ):  # Relax always names it
+        if row.name not in known:
+            today = renamed.get(row.name, row.name)
+            value = getattr(call.attrs, today.lstrip("!"))
+            if value is None:
+                found[row.name] = None if row.default is REQUIRED else row.default
+            else:
+                found[row.name] = not value if today[0] == "!" else _PLAIN[row.kind](value)
+    data_layout = found.get("data_layout", found.get("layout"))
+    if found.get("out_layout") == data_layout is not None:  # Relax always names it
         found["out_layout"] = ""
-    return found
+    return {row.name: found[row.name] for row in rows}
 
 
 _PLAIN: dict[str, Callable[[Any], Any]] = {
@@ -386,27 +332,20 @@ def complete_attributes(
     for name in given:
         if name not in row.by_name:
             near = difflib.get_close_matches(name, row.by_name, n=1, cutoff=0.4)
-            raise RelayError(
-                f"{row.name} has no attribute {name!r}",
-                where=row.name,
-                fix=f"did you mean {near[0]!r}?"
-                if near
-                else f"it has {', '.join(row.by_name) or 'no attributes'}",
-            )
-    usual = row.defaults or {}
+            has = f"it has {', '.join(row.by_name) or 'no attributes'}"
+            fix = f"did you mean {near[0]!r}?" if near else has
+            raise RelayError(f"{row.name} has no attribute {name!r}", where=row.name, fix=fix)
     complete = {}
-    for attribute in row.attributes:
-        name = attribute.name
-        if name in given:
-            complete[name] = _of_kind(row, attribute, given[name])
-        elif name in usual and (python or attribute.default is REQUIRED):
-            complete[name] = dialect.plain(usual[name])
-        elif attribute.default is not REQUIRED:
-            complete[name] = dialect.plain(attribute.default)
-        else:
-            raise RelayError(
-                f"{row.name} needs the attribute {name!r}", where=row.name, fix=f"give {name}=..."
-            )
+    for name, attribute in row.by_name.items():
+        default = attribute.default
+        if python or default is REQUIRED:
+            default = (row.defaults or {}).get(name, default)
+        if name not in given and default is REQUIRED:
+            what = f"{row.name} needs the attribute {name!r}"
+            raise RelayError(what, where=row.name, fix=f"give {name}=...")
+        complete[name] = (
+            _of_kind(row, attribute, given[name]) if name in given else dialect.plain(default)
+        )
     return complete
 
 
@@ -418,13 +357,12 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
     if value is None and attribute.default == "":
         return ""
     found = _number(value)
-    if kind in ("int", "number", "float", "bool") and found is not None:
-        whole = isinstance(found, int)
-        if kind == "bool" and (isinstance(found, bool) or found in (0, 1)):
-            return bool(found)
-        if kind == "float" and not isinstance(found, bool):
+    if kind == "bool" and (isinstance(found, bool) or found in (0, 1)):
+        return bool(found)
+    if found is not None and not isinstance(found, bool):
+        if kind == "float":
             return float(found)
-        if not isinstance(found, bool) and (kind == "number" or (kind == "int" and whole)):
+        if kind == "number" or (kind == "int" and isinstance(found, int)):
             return found
     if kind == "str" and isinstance(value, (str, np.dtype, type, ir.PrimType)):
         # What a tensor's type has for a dtype, `checked_type.dtype`, is a type itself.

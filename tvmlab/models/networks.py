@@ -32,20 +32,9 @@ Parameters = dict[str, npt.NDArray[np.float32]]
 class Layer:
     """One operator of a network.
 
-    Parameters
-    ----------
-    op : str
-        The kind of operator.
-    name : str
-        The layer's name, which is also its output's name and the prefix of its parameters' names.
-    inputs : tuple of str
-        The layers it reads; the network's own input is "data".
-    channels : tuple of int
-        Channels read and channels written.
-    kernel, stride : int
-        Of a convolution or a pooling, the same in both directions; the padding is `kernel // 2`.
-    groups : int
-        Of a convolution; as many groups as channels make it depthwise.
+    Its name is also its output's name and the prefix of its parameters' names. The inputs are
+    layers, or "data" for the network's own input; `channels` are those read and those written. As
+    many `groups` as channels make a convolution depthwise.
     """
 
     op: Operator
@@ -62,7 +51,7 @@ class Layer:
         return self.kernel // 2
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
-        """Return the names and shapes of the layer's parameters, in PyTorch's order."""
+        """Return the names and shapes of the parameters, in PyTorch's order."""
         read, written = self.channels
         norm = ("weight", "bias", "running_mean", "running_var")
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
@@ -77,16 +66,8 @@ class Layer:
 class Architecture:
     """A network that classifies pictures, without its weights.
 
-    Parameters
-    ----------
-    name : str
-        The network's name.
-    image : tuple of int
-        Channels, height and width of one input picture.
-    classes : int
-        Length of the output.
-    layers : tuple of Layer
-        The operators in an order in which they can run; the last one is "logits".
+    `image` is channels, height and width of one picture, and `classes` the length of the output.
+    The layers are in an order in which they can run; the last one is "logits".
     """
 
     name: str
@@ -209,8 +190,7 @@ def inverted_residuals(
             unit, read = f"stage{stage}.unit{number}", table.channels[x]
             stride, middle = first if number == 1 else 1, read * expansion
             y = x if expansion == 1 else table.conv_norm(unit, "_expand", x, out=middle)
-            sizes = {"kernel": 3, "stride": stride, "groups": middle}
-            y = table.conv_norm(unit, "_depthwise", y, **sizes)
+            y = table.conv_norm(unit, "_depthwise", y, kernel=3, stride=stride, groups=middle)
             y = table.conv_norm(unit, "_project", y, linear=True, out=out)
             x = y if stride != 1 or read != out else table.add("add", f"{unit}.sum", y, x)
     x = table.conv_norm("head", "", x, out=features)

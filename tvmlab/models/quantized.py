@@ -34,14 +34,9 @@ _QUANTIZED = re.compile(r"QLinear|QGemm|(Dyn\w*|De)?[Qq]uantizeLinear|(Conv|MatM
 
 
 class QuantizedTorch(NamedTuple):
-    """A network quantized by PT2E, in the two forms that PyTorch has of it.
+    """A network quantized by PT2E: the exported program to load, and the module to call.
 
-    Attributes
-    ----------
-    program : torch.export.ExportedProgram
-        What `tvmlab.load` takes; the batch has the size that was asked for.
-    module : torch.fx.GraphModule
-        The same graph, to be called in PyTorch; it takes any batch.
+    `program` has the batch size that was asked for; `module` takes any batch.
     """
 
     program: Any
@@ -49,23 +44,10 @@ class QuantizedTorch(NamedTuple):
 
 
 def calibration_pictures(image: tuple[int, int, int]) -> Pictures:
-    """Return pictures to calibrate a network on.
+    """Return float32 pictures to calibrate a network on, for 1x8x8 or 3x224x224 images.
 
-    Parameters
-    ----------
-    image : tuple of int
-        Channels, height and width of a picture: (1, 8, 8) or (3, 224, 224).
-
-    Returns
-    -------
-    ndarray
-        float32 [n, channels, height, width]. For 8x8: 256 of the digits to train with. For
-        224x224: eight parts of scikit-learn's two photographs, preprocessed.
-
-    Raises
-    ------
-    InputError
-        If the pictures are of another size.
+    They are 256 of the digits to train with, or eight parts of scikit-learn's two photographs,
+    preprocessed. Raises `InputError` for another size.
     """
     if image == (1, 8, 8):
         return digits().x_train[:256]
@@ -276,14 +258,11 @@ def quantized_torch(
 def _check(calibration: Any) -> None:
     """Refuse calibration data that are no finite float32 array."""
     if not isinstance(calibration, np.ndarray) or calibration.dtype != np.float32:
-        kind = getattr(calibration, "dtype", type(calibration).__name__)
-        wrong = f"{kind}{list(getattr(calibration, 'shape', []))}, not float32"
-    elif not calibration.size or not calibration.ndim:
-        wrong = "empty"
-    elif not np.isfinite(calibration).all():
-        wrong = "not finite, and every value's range is found from them"
-    else:
+        wrong = f"of {getattr(calibration, 'dtype', type(calibration).__name__)}, not float32"
+    elif calibration.size and calibration.ndim and np.isfinite(calibration).all():
         return
+    else:
+        wrong = "empty or not finite, and every value's range is found from them"
     raise _wrong(f"Calibration data are {wrong}.", "Give a NumPy array of finite float32 inputs.")
 
 

@@ -1,13 +1,12 @@
 """TensorFlow Lite models written with FlatBuffers, so that nothing need be downloaded.
 
-The `tflite` package is the schema's own builders (tensorflow/lite/schema/schema.fbs); this module
-puts them together: tensors first, then the operators that join them.
+LiteRT's package has the classes of the schema (tensorflow/lite/schema/schema.fbs); this module
+fills them: tensors first, then the operators that join them.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +34,7 @@ class Step:
     values : dict
         That table's fields, by their names in the schema written in one word each, as
         ``{"StrideW": 2, "FusedActivationFunction": 1}`` for ``stride_w`` and
-        ``fused_activation_function``. A list becomes a vector.
+        ``fused_activation_function``.
     """
 
     code: int
@@ -102,88 +101,52 @@ def write(
     InputError
         If a step has options, or a tensor a dtype, that the schema does not know.
     ToolchainError
-        If the `tflite` package is not installed.
+        If the `ai-edge-litert` package is not installed.
     """
-    tflite = need("tflite", extra="tflite")
-    import flatbuffers
-
-    builder = flatbuffers.Builder()
-
-    def vector(offsets: Sequence[int]) -> int:
-        builder.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            builder.PrependUOffsetTRelative(offset)
-        return int(builder.EndVector())
-
-    def numbers(values: Sequence[int]) -> int:
-        return int(builder.CreateNumpyVector(np.array(values, "int32")))
-
-    def table(kind: str, **fields: Any) -> int:
-        # A field that is a list becomes a vector, which has to be written before its table.
-        fields = {n: numbers(v) if isinstance(v, list) else v for n, v in fields.items()}
-        known = {name: _named(tflite, f"{kind}Add", name, f"field of {kind}") for name in fields}
-        getattr(tflite, f"{kind}Start")(builder)
-        for name, value in fields.items():
-            known[name](builder, value)
-        end: Callable[..., int] = getattr(tflite, f"{kind}End")
-        return int(end(builder))
-
-    buffers, values = [table("Buffer")], []  # Buffer 0 is empty: that of all that is computed.
+    schema = need("ai_edge_litert.schema_py_generated", extra="tflite")
+    builder = need("flatbuffers", extra="tflite").Builder()
+    graph = schema.SubGraphT(tensors=[], operators=[])
+    graph.inputs, graph.outputs = list(inputs), list(outputs) or [len(tensors) - 1]
+    # Buffer 0 is empty: it is that of all computed tensors.
+    model = schema.ModelT(
+        version=3, operatorCodes=[], subgraphs=[graph], buffers=[schema.BufferT()]
+    )
     for name, given in tensors.items():
         described = given if isinstance(given, Quantized) else Quantized(given, "float32")
-        content, more = described.content, {}
-        text, constant = builder.CreateString(name), isinstance(content, np.ndarray)
-        shape = numbers(content.shape if isinstance(content, np.ndarray) else content)
+        content, kind = described.content, described.dtype.upper()
+        tensor = schema.TensorT(name=name, type=_named(schema.TensorType, kind, "dtype"))
+        tensor.shape = list(np.shape(content) if isinstance(content, np.ndarray) else content)
         if isinstance(content, np.ndarray):
+            tensor.buffer = len(model.buffers)
             raw = np.frombuffer(content.astype(described.dtype).tobytes(), "uint8")
-            buffers.append(table("Buffer", Data=builder.CreateNumpyVector(raw)))
+            model.buffers.append(schema.BufferT(data=raw))
         if len(described.scale):
-            scale = builder.CreateNumpyVector(np.array(described.scale, "float32"))
-            zero = builder.CreateNumpyVector(np.array(described.zero_point, "int64"))
-            more["Quantization"] = table(
-                "QuantizationParameters",
-                Scale=scale,
-                ZeroPoint=zero,
-                QuantizedDimension=described.axis,
+            tensor.quantization = schema.QuantizationParametersT(
+                scale=np.array(described.scale, "float32"),
+                zeroPoint=np.array(described.zero_point, "int64"),
+                quantizedDimension=described.axis,
             )
-        buffer = len(buffers) - 1 if constant else 0
-        kind = _named(tflite.TensorType, "", described.dtype.upper(), "dtype")
-        values.append(table("Tensor", Shape=shape, Type=kind, Buffer=buffer, Name=text, **more))
-
-    codes, operators = [], []
+        graph.tensors.append(tensor)
     for number, step in enumerate(steps):
-        code = {"DeprecatedBuiltinCode": min(step.code, 127), "BuiltinCode": step.code}
-        codes.append(table("OperatorCode", **code, Version=1))
-        fields: dict[str, Any] = {"Inputs": list(step.inputs), "Outputs": list(step.outputs)}
+        code = {"deprecatedBuiltinCode": min(step.code, 127), "builtinCode": step.code}
+        model.operatorCodes.append(schema.OperatorCodeT(**code))
+        operator = schema.OperatorT(number, list(step.inputs), list(step.outputs))
         if step.options:
-            kind = _named(tflite.BuiltinOptions, "", step.options, "table of options")
-            options = table(step.options, **step.values)
-            fields |= {"BuiltinOptionsType": kind, "BuiltinOptions": options}
-        operators.append(table("Operator", OpcodeIndex=number, **fields))
-    graph = {
-        "Tensors": vector(values),
-        "Inputs": numbers(inputs),
-        "Outputs": numbers(outputs or [len(values) - 1]),
-        "Operators": vector(operators),
-    }
-    parts = {
-        "OperatorCodes": vector(codes),
-        "Subgraphs": vector([table("SubGraph", **graph)]),
-        "Buffers": vector(buffers),
-    }
-    builder.Finish(table("Model", Version=3, **parts), file_identifier=b"TFL3")
+            kind = _named(schema.BuiltinOptions, step.options, "table of options")
+            operator.builtinOptionsType = kind
+            operator.builtinOptions = getattr(schema, f"{step.options}T")()
+            for name, value in step.values.items():
+                field = name[:1].lower() + name[1:]
+                _named(operator.builtinOptions, field, f"field of {step.options}")
+                setattr(operator.builtinOptions, field, value)
+        graph.operators.append(operator)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
 
 
-def _named(place: Any, prefix: str, name: str, what: str) -> Any:
+def _named(place: Any, name: str, what: str) -> Any:
     """Look a name of the schema up."""
-    found = getattr(place, f"{prefix}{name}", None)
-    if found is None:
-        known = [n.removeprefix(prefix) for n in dir(place) if n.startswith(prefix) and n[0] != "_"]
-        near = difflib.get_close_matches(name, known, 3) or known[:5]
-        raise InputError(
-            f"the schema has no {what} {name!r}",
-            where="write",
-            fix=f"its names are like {', '.join(near)}",
-        )
-    return found
+    if not hasattr(place, name):
+        fix = "use a name of TensorFlow Lite's schema"
+        raise InputError(f"the schema has no {what} {name!r}", where="write", fix=fix)
+    return getattr(place, name)

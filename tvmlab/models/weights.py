@@ -30,17 +30,14 @@ def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = F
 
     With `identity_norms` batch norms are the identity and residual branches large, as before
     training. By default each batch norm has a scale, a shift, a mean and a variance of its own, so
-    that a compiler that folds them wrongly is seen.
+    that a compiler that folds them wrongly is seen; the variance is the one expected at its place,
+    so that activations stay of order one, and before a ReLU6 the scale is doubled.
 
     Convolutions have He's deviation, sqrt(2 / fan-in). Each filter but a depthwise one is centred,
-    because the positive offset of a ReLU's results would grow from layer to layer until it drowns
-    the picture. A batch norm's variance is the one expected at its place, so that activations stay
-    of order one; before a ReLU6 the scale is doubled, so that some values reach six.
-
-    The last convolution or batch norm of a residual branch is 32 times smaller, as in trained
-    networks (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 5.1). With branches as
-    large as the trunk a network is chaotic: noise of 1e-3 in a picture grew 25 to 36 times on its
-    way to the logits, and one rounding more or less in a quantized form made another result.
+    because the positive offset of a ReLU's results would grow from layer to layer. The last layer
+    of a residual branch is 32 times smaller, as in trained networks (Goyal et al., "Accurate, Large
+    Minibatch SGD", 2017, section 5.1), because with branches as large as the trunk a network is
+    chaotic: noise of 1e-3 in a picture grew 25 to 36 times on its way to the logits.
     """
     values: Parameters = {}
     layers = spec.layers
@@ -80,7 +77,6 @@ def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = F
 
 
 def _offset(weight: _Array, before: float) -> _Array:
-    """The mean that grouped filters make of a rectified input of a variance."""
     # The rectified normal variable's mean is 0.68 times its own deviation. The sums of nine small
     # numbers are exact in float64, and so the same in any order of addition.
     sums = weight.sum(axis=(1, 2, 3), dtype=np.float64)
@@ -90,7 +86,6 @@ def _offset(weight: _Array, before: float) -> _Array:
 def _norm(
     layer: Layer, before: float, source: np.random.PCG64, identity: bool, gain: float
 ) -> list[_Array]:
-    """Scale, shift, mean and variance of one batch norm."""
     shape = (layer.channels[1],)
     ones, zeros = np.ones(shape, np.float32), np.zeros(shape, np.float32)
     if identity:
@@ -127,7 +122,7 @@ def normal(source: np.random.PCG64, shape: tuple[int, ...], std: float, *, centr
 
 
 def uniform(source: np.random.PCG64, shape: tuple[int, ...], low: float, high: float) -> _Array:
-    """Uniform numbers between two bounds."""
+    """Return uniform numbers between two bounds."""
     bits = source.random_raw(math.prod(shape)) >> np.uint64(11)
     return (low + (high - low) * (bits * 2.0**-53)).astype(np.float32).reshape(shape)
 

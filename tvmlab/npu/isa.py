@@ -10,16 +10,19 @@ have been read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import make_dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from .codes import Dtype, Instruction, PoolKind, Rounding, Unit, names
+from .config import Config
 
 __all__ = [
     "INSTRUCTIONS",
     "Add",
     "Depthwise",
     "Dtype",
+    "Effect",
     "Instruction",
     "Load",
     "Matmul",
@@ -30,16 +33,134 @@ __all__ = [
     "Store",
     "Sum",
     "Sync",
-    "Transfer",
     "Unit",
-    "Window",
-    "names",
+    "cycles",
+    "effects",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer(Instruction):
-    """A box of up to four dimensions between a tensor in DRAM and the SRAM.
+class Unit(IntEnum):
+    """What executes an instruction; units work at the same time, each in its own order.
+
+    `DMA` moves data between DRAM and SRAM, `ARRAY` multiplies and accumulates, `VECTOR` does the
+    rest; an instruction of `ALL` waits for all of them.
+    """
+
+    DMA = 0
+    ARRAY = 1
+    VECTOR = 2
+    ALL = 3
+
+
+class Dtype(IntEnum):
+    """Types of numbers in memory: `int8`, `uint8`, `int16` and `int32`."""
+
+    int8 = 0
+    uint8 = 1
+    int16 = 2
+    int32 = 3
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a number."""
+        return (1, 1, 2, 4)[self]
+
+
+class Rounding(IntEnum):
+    """How the vector unit multiplies an integer by a real number.
+
+    With `NONE` the number stays. `UPWARD`, `TONEAREST` and `TFLITE` take a multiplier of 31 bits
+    and a shift (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even,
+    `TFLITE_FLOAT64` in float64, half away from zero (`tvmlab.qnn.numbers`).
+    """
+
+    NONE = 0
+    UPWARD = 1
+    TONEAREST = 2
+    TFLITE = 3
+    ONNX = 4
+    TFLITE_FLOAT64 = 5
+
+
+class PoolKind(IntEnum):
+    """How a window is pooled.
+
+    `AVERAGE` divides the sum of the stored integers and truncates; `AVERAGE_HALF` rounds half away
+    from zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales (`average_once` and
+    `average` in `tvmlab.qnn.frameworks`); `AVERAGE_ONNX` sums float32, row by row.
+    """
+
+    MAX = 0
+    AVERAGE = 1
+    AVERAGE_HALF = 2
+    AVERAGE_TFLITE = 3
+    AVERAGE_ONNX = 4
+
+
+class Instruction:
+    """One instruction; its fields are integers, given by place or by name.
+
+    Attributes
+    ----------
+    layer : int
+        The number of the layer that it works for.
+    """
+
+    opcode: ClassVar[int]
+    unit: ClassVar[Unit]
+    names: ClassVar[tuple[str, ...]]
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __init__(self, *values: int, **named: int) -> None: ...
+        def __getattr__(self, name: str) -> int: ...
+
+    def words(self) -> list[int]:
+        """Encode the instruction: opcode, layer and the other fields, each a word of 32 bits."""
+        return [self.opcode, *(int(getattr(self, name)) for name in self.names)]
+
+    @classmethod
+    def length(cls) -> int:
+        """Return the number of words of an instruction of this kind."""
+        return 1 + len(cls.names)
+
+
+#: The classes of instructions, by opcode.
+INSTRUCTIONS: dict[int, type[Instruction]] = {}
+
+
+def _instruction(unit: Unit, names: str = "") -> Callable[[type], Any]:
+    """Make the next instruction of a class: a frozen dataclass with these fields."""
+
+    def wrap(cls: type) -> Any:
+        found = ("layer", *names.split())
+        body: dict[str, Any] = {"unit": unit, "opcode": len(INSTRUCTIONS) + 1, "names": found}
+        body |= {"__doc__": cls.__doc__, "__module__": __name__}
+        typed = [(name, int) for name in found]
+        made = make_dataclass(
+            cls.__name__, typed, bases=(Instruction,), namespace=body, frozen=True, slots=True
+        )
+        INSTRUCTIONS[len(INSTRUCTIONS) + 1] = made
+        return made
+
+    return wrap
+
+
+_BOX = """
+    tensor offset address element count0 count1 count2 count3 dram0 dram1 dram2 dram3
+    sram0 sram1 sram2 sram3
+"""
+_CONVOLUTION = """
+    address row_stride pixel_stride in_dtype in_rows in_cols channels pad_top pad_left pad_value
+    weights kernel_h kernel_w stride_h stride_w dilation_h dilation_w out_rows out_cols
+    out_channels sums bias
+"""
+
+
+@_instruction(Unit.DMA, _BOX)
+class Load(Instruction):
+    """Copy a box of up to four dimensions from a tensor in DRAM to the SRAM.
 
     Attributes
     ----------
@@ -57,46 +178,15 @@ class Transfer(Instruction):
         Bytes from a number to the next along each dimension. Not negative.
     """
 
-    tensor: int
-    offset: int
-    address: int
-    element: int
-    count0: int
-    count1: int
-    count2: int
-    count3: int
-    dram0: int
-    dram1: int
-    dram2: int
-    dram3: int
-    sram0: int
-    sram1: int
-    sram2: int
-    sram3: int
+
+@_instruction(Unit.DMA, _BOX)
+class Store(Instruction):
+    """Copy a box from SRAM to DRAM, not to constants or inputs; fields as in `Load`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load(Transfer):
-    """Copy a box from DRAM to SRAM; the fields are those of `Transfer`."""
-
-    opcode: ClassVar[int] = 1
-    unit: ClassVar[Unit] = Unit.DMA
-
-
-@dataclass(frozen=True, slots=True)
-class Store(Transfer):
-    """Copy a box from SRAM to DRAM, not to constants or inputs.
-
-    The fields are those of `Transfer`.
-    """
-
-    opcode: ClassVar[int] = 2
-    unit: ClassVar[Unit] = Unit.DMA
-
-
-@dataclass(frozen=True, slots=True)
-class Window(Instruction):
-    """A convolution over a tile of an image.
+@_instruction(Unit.ARRAY, _CONVOLUTION)
+class Matmul(Instruction):
+    """Convolve a tile of an image on the array; sums wrap in int32.
 
     Output pixel ``(y, x)`` takes from tap ``(i, j)`` of the kernel the input pixel
     ``(y * stride_h + i * dilation_h - pad_top, x * stride_w + j * dilation_w - pad_left)``, or
@@ -113,7 +203,7 @@ class Window(Instruction):
     pad_top, pad_left, pad_value : int
         See above.
     weights : int
-        Address of the weights.
+        Address of int8 [ceil(out_channels / columns), kernel_h, kernel_w, channels, columns].
     kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w : int
         The window.
     out_rows, out_cols, out_channels : int
@@ -124,47 +214,13 @@ class Window(Instruction):
         Address of int32 [out_channels] to begin with; -1 adds to what the accumulators hold.
     """
 
-    address: int
-    row_stride: int
-    pixel_stride: int
-    in_dtype: int
-    in_rows: int
-    in_cols: int
-    channels: int
-    pad_top: int
-    pad_left: int
-    pad_value: int
-    weights: int
-    kernel_h: int
-    kernel_w: int
-    stride_h: int
-    stride_w: int
-    dilation_h: int
-    dilation_w: int
-    out_rows: int
-    out_cols: int
-    out_channels: int
-    sums: int
-    bias: int
 
-
-@dataclass(frozen=True, slots=True)
-class Matmul(Window):
-    """Convolve on the array; sums wrap in int32. The fields are those of `Window`.
-
-    The weights are int8 [ceil(out_channels / columns), kernel_h, kernel_w, channels, columns].
-    """
-
-    opcode: ClassVar[int] = 3
-    unit: ClassVar[Unit] = Unit.ARRAY
-
-
-@dataclass(frozen=True, slots=True)
-class Depthwise(Window):
+@_instruction(Unit.VECTOR, _CONVOLUTION + " weight_dtype")
+class Depthwise(Instruction):
     """Convolve each channel by itself, on the vector unit; sums wrap in int32.
 
-    The fields are those of `Window`, and one more. The weights are [kernel_h, kernel_w, channels],
-    and out_channels is channels.
+    Fields as in `Matmul`, and one more. The weights are [kernel_h, kernel_w, channels], and
+    out_channels is channels.
 
     Attributes
     ----------
@@ -172,13 +228,14 @@ class Depthwise(Window):
         int8 or int16.
     """
 
-    weight_dtype: int
 
-    opcode: ClassVar[int] = 4
-    unit: ClassVar[Unit] = Unit.VECTOR
-
-
-@dataclass(frozen=True, slots=True)
+@_instruction(
+    Unit.VECTOR,
+    """
+    sums rows cols channels sum_low sum_high rounding multipliers shifts per_channel zero_point
+    low high address row_stride pixel_stride out_dtype
+    """,
+)
 class Requantize(Instruction):
     """Bring sums to a scale: accumulators to a view in SRAM.
 
@@ -208,29 +265,19 @@ class Requantize(Instruction):
         int8, uint8 or int32.
     """
 
-    sums: int
-    rows: int
-    cols: int
-    channels: int
-    sum_low: int
-    sum_high: int
-    rounding: int
-    multipliers: int
-    shifts: int
-    per_channel: int
-    zero_point: int
-    low: int
-    high: int
-    address: int
-    row_stride: int
-    pixel_stride: int
-    out_dtype: int
 
-    opcode: ClassVar[int] = 5
-    unit: ClassVar[Unit] = Unit.VECTOR
-
-
-@dataclass(frozen=True, slots=True)
+@_instruction(
+    Unit.VECTOR,
+    """
+    rows cols channels
+    lhs_address lhs_row_stride lhs_pixel_stride lhs_dtype
+    lhs_zero lhs_rounding lhs_multiplier lhs_shift
+    rhs_address rhs_row_stride rhs_pixel_stride rhs_dtype
+    rhs_zero rhs_rounding rhs_multiplier rhs_shift
+    left_shift out_rounding out_multiplier out_shift out_zero low high
+    out_address out_row_stride out_pixel_stride out_dtype
+    """,
+)
 class Add(Instruction):
     """Add two views, or rescale one.
 
@@ -239,11 +286,10 @@ class Add(Instruction):
     ``clip(round(sum * out_multiplier) + out_zero, low, high)``.
 
     With `out_rounding` ONNX the three multipliers are bits of float32 numbers: the ratios of the
-    sides' scales to the result's, and what the sums have in common
-    (`tvmlab.qnn.arithmetic.add`): ``rhs * rhs_ratio + common``, then
-    ``lhs * lhs_ratio +`` that, both rounded once, then to the nearest integer, half to even. The
-    sides' zero points are in what the sums have in common: their own fields are not read, nor are
-    their roundings and shifts.
+    sides' scales to the result's, and what the sums have in common (`tvmlab.qnn.arithmetic.add`):
+    ``rhs * rhs_ratio + common``, then ``lhs * lhs_ratio +`` that, both rounded once, then to the
+    nearest integer, half to even. The sides' zero points are in what the sums have in common: the
+    fields for them are not read, nor are the sides' roundings and shifts.
 
     Attributes
     ----------
@@ -253,50 +299,23 @@ class Add(Instruction):
         ``rhs_address`` -1: there is no right side.
     """
 
-    rows: int
-    cols: int
-    channels: int
-    lhs_address: int
-    lhs_row_stride: int
-    lhs_pixel_stride: int
-    lhs_dtype: int
-    lhs_zero: int
-    lhs_rounding: int
-    lhs_multiplier: int
-    lhs_shift: int
-    rhs_address: int
-    rhs_row_stride: int
-    rhs_pixel_stride: int
-    rhs_dtype: int
-    rhs_zero: int
-    rhs_rounding: int
-    rhs_multiplier: int
-    rhs_shift: int
-    left_shift: int
-    out_rounding: int
-    out_multiplier: int
-    out_shift: int
-    out_zero: int
-    low: int
-    high: int
-    out_address: int
-    out_row_stride: int
-    out_pixel_stride: int
-    out_dtype: int
 
-    opcode: ClassVar[int] = 6
-    unit: ClassVar[Unit] = Unit.VECTOR
-
-
-@dataclass(frozen=True, slots=True)
+@_instruction(
+    Unit.VECTOR,
+    """
+    kind address row_stride pixel_stride dtype in_rows in_cols channels
+    kernel_h kernel_w stride_h stride_w dilation_h dilation_w
+    pad_top pad_left pad_bottom pad_right count_pad in_zero out_zero multiplier shift
+    out_rows out_cols out_address out_row_stride out_pixel_stride
+    """,
+)
 class Pool(Instruction):
     """Pool windows of a tile; the window's fields are those of a convolution.
 
     A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
     padding and `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below
-    ``in_cols + pad_right``.
-    The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of nothing is the lowest
-    number (`MAX`) or out_zero.
+    ``in_cols + pad_right``. The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of
+    nothing is the lowest number (`MAX`) or out_zero.
 
     Attributes
     ----------
@@ -306,40 +325,11 @@ class Pool(Instruction):
         and of the result's (float32).
     """
 
-    kind: int
-    address: int
-    row_stride: int
-    pixel_stride: int
-    dtype: int
-    in_rows: int
-    in_cols: int
-    channels: int
-    kernel_h: int
-    kernel_w: int
-    stride_h: int
-    stride_w: int
-    dilation_h: int
-    dilation_w: int
-    pad_top: int
-    pad_left: int
-    pad_bottom: int
-    pad_right: int
-    count_pad: int
-    in_zero: int
-    out_zero: int
-    multiplier: int
-    shift: int
-    out_rows: int
-    out_cols: int
-    out_address: int
-    out_row_stride: int
-    out_pixel_stride: int
 
-    opcode: ClassVar[int] = 7
-    unit: ClassVar[Unit] = Unit.VECTOR
-
-
-@dataclass(frozen=True, slots=True)
+@_instruction(
+    Unit.VECTOR,
+    "address row_stride pixel_stride dtype rows cols channels low start accumulate sums",
+)
 class Sum(Instruction):
     """Sum each channel of a tile over its pixels into accumulators; sums wrap in int32.
 
@@ -353,31 +343,136 @@ class Sum(Instruction):
         The first accumulator, [channels].
     """
 
-    address: int
-    row_stride: int
-    pixel_stride: int
-    dtype: int
-    rows: int
-    cols: int
-    channels: int
-    low: int
-    start: int
-    accumulate: int
-    sums: int
 
-    opcode: ClassVar[int] = 8
-    unit: ClassVar[Unit] = Unit.VECTOR
-
-
-@dataclass(frozen=True, slots=True)
+@_instruction(Unit.ALL)
 class Sync(Instruction):
     """Wait until all units have done all instructions before it."""
 
-    opcode: ClassVar[int] = 9
-    unit: ClassVar[Unit] = Unit.ALL
+
+_SRAM, _ACCUMULATORS, _DRAM = 0, 1, 2
 
 
-#: The classes of instructions, by opcode.
-INSTRUCTIONS: dict[int, type[Instruction]] = {
-    kind.opcode: kind for kind in (Load, Store, Matmul, Depthwise, Requantize, Add, Pool, Sum, Sync)
+class Effect(NamedTuple):
+    """A stretch of bytes that an instruction reads or writes.
+
+    `memory` is 0 for the SRAM, 1 for the accumulators, and 2 and more for the tensors in DRAM.
+    """
+
+    memory: int
+    start: int
+    end: int
+    writes: bool
+
+
+#: The prefixes of the fields of a view's place, dtype and size, and whether it is written.
+_VIEWS: dict[type, tuple[tuple[str, str, str, bool], ...]] = {
+    Matmul: (("", "in_", "in_", False),),
+    Depthwise: (("", "in_", "in_", False),),
+    Requantize: (("", "out_", "", True),),
+    Add: (
+        ("lhs_", "lhs_", "", False),
+        ("rhs_", "rhs_", "", False),
+        ("out_", "out_", "", True),
+    ),
+    Pool: (("", "", "in_", False), ("out_", "", "out_", True)),
+    Sum: (("", "", "", False),),
 }
+
+
+def effects(one: Instruction, columns: int) -> Iterator[Effect]:
+    """List what any instruction but `Sync` reads and writes.
+
+    Parameters
+    ----------
+    one : Instruction
+        The instruction. Between the first and the last byte of a view, all bytes count.
+    columns : int
+        Of the array: its weights come in blocks of so many output channels.
+
+    Yields
+    ------
+    Effect
+        At least one.
+    """
+    if isinstance(one, (Load, Store)):
+        store, last = isinstance(one, Store), [getattr(one, f"count{i}") - 1 for i in range(4)]
+        dram, sram = (
+            one.element + sum(n * getattr(one, f"{memory}{i}") for i, n in enumerate(last))
+            for memory in ("dram", "sram")
+        )
+        yield Effect(_DRAM + one.tensor, one.offset, one.offset + dram, store)
+        yield Effect(_SRAM, one.address, one.address + sram, not store)
+    for place, dtype, size, writes in _VIEWS.get(type(one), ()):
+        address = getattr(one, f"{place}address")
+        if address >= 0:
+            end = address + (getattr(one, f"{size}rows") - 1) * getattr(one, f"{place}row_stride")
+            end += (getattr(one, f"{size}cols") - 1) * getattr(one, f"{place}pixel_stride")
+            end += one.channels * Dtype(getattr(one, f"{dtype}dtype")).bytes
+            yield Effect(_SRAM, address, end, writes)
+    for address, count in _tables(one, columns):
+        if address >= 0 and count:
+            yield Effect(_SRAM, address, address + count, False)
+    if isinstance(one, (Matmul, Depthwise)):
+        count = one.out_rows * one.out_cols * one.out_channels
+    elif isinstance(one, Requantize):
+        count = one.rows * one.cols * one.channels
+    else:
+        count = one.channels if isinstance(one, Sum) else 0
+    if count:
+        end = 4 * (one.sums + count)
+        yield Effect(_ACCUMULATORS, 4 * one.sums, end, not isinstance(one, Requantize))
+
+
+def _tables(one: Instruction, columns: int) -> list[tuple[int, int]]:
+    """List the addresses and the bytes of the tables that an instruction reads."""
+    if isinstance(one, (Matmul, Depthwise)):
+        each = -(-one.out_channels // columns) * columns
+        if isinstance(one, Depthwise):
+            each = Dtype(one.weight_dtype).bytes
+        weights = one.kernel_h * one.kernel_w * one.channels * each
+        return [(one.weights, weights), (one.bias, 4 * one.out_channels)]
+    if not isinstance(one, Requantize) or one.rounding == Rounding.NONE:
+        return []
+    count = one.channels if one.per_channel else 1
+    double = one.rounding == Rounding.TFLITE_FLOAT64
+    floats = double or one.rounding == Rounding.ONNX
+    return [
+        (one.multipliers, count * (8 if double else 4)),
+        (one.shifts, 0 if floats else 4 * count),
+    ]
+
+
+def cycles(one: Instruction, config: Config) -> int:
+    """Return the cycles that an instruction takes on its unit.
+
+    Parameters
+    ----------
+    one : Instruction
+        Any but `Sync`.
+    config : Config
+        The machine.
+    """
+    if isinstance(one, (Load, Store)):
+        return config.dma_latency + -(-_bus_bytes(one, config) // config.dma_bytes_per_cycle)
+    if isinstance(one, Matmul):
+        inputs, outputs = -(-one.channels // config.rows), -(-one.out_channels // config.columns)
+        pixels = max(one.out_rows * one.out_cols, config.rows)
+        blocks = one.kernel_h * one.kernel_w * inputs * outputs
+        return config.rows + config.columns + blocks * pixels
+    if isinstance(one, (Depthwise, Pool)):
+        passes = one.kernel_h * one.kernel_w * one.out_rows * one.out_cols
+    else:
+        passes = one.rows * one.cols * (2 if isinstance(one, Add) and one.rhs_address >= 0 else 1)
+    return config.vector_latency + passes * -(-one.channels // config.lanes)
+
+
+def _bus_bytes(one: Instruction, config: Config) -> int:
+    """Return the bytes of a transfer: runs that lie side by side in DRAM, in whole bursts."""
+    run, runs, joined = one.element, 1, True
+    for i in (3, 2, 1, 0):
+        count = getattr(one, f"count{i}")
+        if count > 1:
+            joined = joined and getattr(one, f"dram{i}") == run
+            run, runs = (run * count, runs) if joined else (run, runs * count)
+    burst = config.dma_burst_bytes
+    return runs * -(-run // burst) * burst

@@ -7,6 +7,7 @@ multipliers. What a layer means is the formula of its instruction (`tvmlab.npu.i
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,19 +34,10 @@ Sides = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of a region.
+    """A tensor of a region, of one, two or four dimensions.
 
-    Attributes
-    ----------
-    name : str
-        Unique in its region.
-    dtype : Dtype
-        Of its numbers.
-    shape : tuple of int
-        As the graph has it, with one, two or four dimensions.
-    layout : str
-        What the dimensions are: ``"NCHW"``, ``"NHWC"``, ``"NC"`` or ``"C"``. Inputs and results of
-        a region lie in DRAM in this order; what is in between lies as the code generator likes.
+    `layout` is ``"NCHW"``, ``"NHWC"``, ``"NC"`` or ``"C"``. Inputs and results of a region lie in
+    DRAM in this order; what is in between lies as the code generator likes.
     """
 
     name: str
@@ -66,17 +58,9 @@ class Value:
 class Rescale:
     """A multiplication by a real number, or by one for each channel, and a cast that saturates.
 
-    Attributes
-    ----------
-    rounding : Rounding
-        How; `NONE` does not multiply.
-    multipliers : numpy.ndarray
-        int32, float32 (`ONNX`) or float64 (`TFLITE_FLOAT64`); of shape [1] or [channels]. Empty
-        with `NONE`.
-    shifts : numpy.ndarray
-        int32, the same shape; empty with the ways in float and with `NONE`.
-    zero_point, low, high : int
-        Added, then clipped to.
+    `multipliers` are int32, float32 (`ONNX`) or float64 (`TFLITE_FLOAT64`), of shape [1] or
+    [channels], and empty with the rounding `NONE`; `shifts` are int32 of the same shape, and empty
+    with the ways in float. `zero_point` is added, then the result is clipped to `low` and `high`.
     """
 
     rounding: Rounding
@@ -87,23 +71,13 @@ class Rescale:
     high: int
 
     def clipped(self, low: int, high: int) -> Rescale:
-        """Give the same, clipped once more."""
+        """Return the same, clipped once more."""
         return replace(self, low=max(self.low, low), high=min(self.high, high))
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What all layers have in common.
-
-    Attributes
-    ----------
-    name : str
-        For reports, such as ``"conv2d 3x3 64->128 /2"``.
-    inputs : tuple of str
-        Names of the values it reads.
-    output : str
-        The name of the value it makes.
-    """
+    """A layer with its name for reports, and the names of the values that it reads and makes."""
 
     name: str
     inputs: tuple[str, ...]
@@ -149,8 +123,7 @@ class Convolution(Layer):
         return self.weights.ndim == 3
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side of an addition: `zero`, `rounding`, `multiplier`, `shift` of `isa.Add`."""
 
     zero: int
@@ -163,16 +136,7 @@ class Side:
 class Add(Layer):
     """An addition of two values of one shape; or, with one input, a change of scale.
 
-    Attributes
-    ----------
-    sides : tuple of Side
-        One for each input.
-    left_shift : int
-        Of `isa.Add`.
-    out : Side
-        The last step; its `zero` is added after it.
-    low, high : int
-        What the result is clipped to.
+    `out` is the last step of `isa.Add`: its `zero` is added after it.
     """
 
     sides: tuple[Side, ...]
@@ -184,15 +148,7 @@ class Add(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Pool(Layer):
-    """A pooling; fields as in `isa.Pool`.
-
-    Attributes
-    ----------
-    kernel, strides, dilation : tuple of int
-        Down and across.
-    pads : tuple of int
-        Top, left, bottom, right. The result's shape says how many windows there are.
-    """
+    """A pooling, with the fields of `isa.Pool`; pads are top, left, bottom, right."""
 
     kind: PoolKind
     kernel: Pair
@@ -208,17 +164,7 @@ class Pool(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Mean(Layer):
-    """A sum over all pixels of an image, and its change of scale; fields as in `isa.Sum`.
-
-    Attributes
-    ----------
-    low : int
-        Numbers below it count as it.
-    start : int
-        What the sums begin with.
-    rescale : Rescale
-        What makes the output of the sums.
-    """
+    """A sum over all pixels of an image, and its change of scale; fields as in `isa.Sum`."""
 
     low: int
     start: int
@@ -232,16 +178,10 @@ class View(Layer):
 
 @dataclass(frozen=True)
 class Region:
-    """What one function for the accelerator computes.
+    """The values and layers of one function for the accelerator.
 
-    Attributes
-    ----------
-    inputs, outputs : tuple of str
-        Names of values, in the order of parameters and results.
-    values : dict
-        Every value by its name.
-    layers : tuple of Layer
-        In an order in which they can be computed.
+    `inputs` and `outputs` are names in the order of parameters and results; the layers are in an
+    order in which they can be computed.
     """
 
     inputs: tuple[str, ...]

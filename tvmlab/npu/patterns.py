@@ -56,7 +56,7 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
         raise InputError(
             f"layout is {layout!r}; it is NCHW, NHWC or left out", where="npu.pattern_table"
         )
-    check = Check(machine(config, "npu.pattern_table"), layout)
+    sizes = machine(config, "npu.pattern_table")
     rows: Sequence[tuple[str, DFPattern]] = (
         ("depthwise_conv2d", requantized(convolution())),
         ("conv2d", requantized(convolution())),
@@ -73,7 +73,7 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
         ("mean", total()),
         ("add", clipped(is_op("add")(side(), side()))),
     )
-    return [(f"{COMPILER}.{name}", pattern, check.of(name)) for name, pattern in rows]
+    return [(f"{COMPILER}.{name}", pattern, Check(sizes, layout, name)) for name, pattern in rows]
 
 
 def constants(count: int) -> list[DFPattern]:

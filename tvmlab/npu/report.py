@@ -11,7 +11,7 @@ from ..errors import InputError
 from . import reading, simulator
 from .codegen import regions
 from .codegen.lower import compile_region
-from .codegen.memory import Job, arrange
+from .codegen.memory import plan_memory
 from .codegen.tiling import Tiling
 from .config import Config
 from .energy import SOURCE, picojoules
@@ -227,9 +227,9 @@ def report(of: tvm.IRModule | Program) -> Report:
     tables = []
     for name, function in regions(of).items():
         config = reading.config_of(function)
-        region = reading.region(function, config)
-        plan = arrange(region, config)
-        tilings = [job.tiling if isinstance(job, Job) else None for job in plan.jobs]
+        region = reading.region(function)
+        plan = plan_memory(region, config)
+        tilings = [one.tiling if one else None for one in plan.layers]
         tables.append(_table(name, compile_region(region, config, plan), tilings))
     return Report(tuple(tables))
 

@@ -58,10 +58,8 @@ def merge(
     return sum(target.add(existing(path, mixed=True).entries) for path in sources)
 
 
-def best_of(
-    path: str | os.PathLike[str], into: str | os.PathLike[str], *, texts: bool = True
-) -> int:
-    """Keep what decides: what a compilation applies.
+def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
+    """Keep what a compilation applies, its functions, and the measurements of what was chosen.
 
     Parameters
     ----------
@@ -69,9 +67,6 @@ def best_of(
         A file of records.
     into : path
         The file to make; a file of records that is there is replaced.
-    texts : bool
-        Whether the functions, and the measurements of what was chosen, are kept as well. To
-        compile, they are not needed; to export, `export_database` does.
 
     Returns
     -------
@@ -104,17 +99,18 @@ def best_of(
         *(fastest(some) for name, some in results.items() if name not in judged),
     ]
     kept = [one for one in found if one is not None]
-    chosen: list[Workload | Result | Verdict] = [*kept]
-    if texts:
-        named = {one.workload for one in kept}
-        chosen += [one for one in source.entries if isinstance(one, Workload) and one.id in named]
-        chosen += [
+    named = {one.workload for one in kept}
+    chosen: list[Workload | Result | Verdict] = [
+        *kept,
+        *(one for one in source.entries if isinstance(one, Workload) and one.id in named),
+        *(
             result
             for one in kept
             if isinstance(one, Verdict) and one.trace is not None
             for result in source.results(one.workload)
             if _made_for(result)[:2] == _made_for(one)[:2] and result.trace == one.trace
-        ]
+        ),
+    ]
     try:
         with whole(into) as part:
             part.write_bytes(b"".join(map(encode, chosen)))

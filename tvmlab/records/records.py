@@ -66,7 +66,7 @@ def _decode(line: bytes) -> tuple[str, dict[str, Any]]:
     try:
         fields = json.loads(line)
     except ValueError:
-        raise ValueError("it is no JSON") from None
+        raise ValueError("it is not JSON") from None
     if not isinstance(fields, dict) or "check" not in fields:
         raise ValueError("it has no checksum")
     check = fields.pop("check")
@@ -373,7 +373,8 @@ class Records:
         key = f"{target} {len(self)} {len(self._verdicts)}"
         if self.mixed or {str(target), key} & self._told:
             return
-        reasons = [mismatch(entry, target) for entry in [*self.results(), *self._verdicts]]
+        entries: list[Result | Verdict] = [*self.results(), *self._verdicts]
+        reasons = [mismatch(entry, target) for entry in entries]
         count = sum(map(bool, reasons))
         said = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_SHOWN])
         if count and count == len(reasons):

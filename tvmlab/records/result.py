@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 MOST_SECONDS = 1e6
-_KINDS: dict[str, type | tuple[type, ...]] = {
+_KINDS: dict[str, Any] = {
     "str": str,
     "int": int,
     "float": (int, float),

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -33,6 +33,8 @@ from .profiling import profile as profiled
 from .timing import Measurement, measure
 
 __all__ = ["Executable", "load_executable"]
+
+_Value = TypeVar("_Value")
 
 
 class Executable:
@@ -71,7 +73,7 @@ class Executable:
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
-        """Say the inputs, who else takes part, and the target."""
+        """Return the inputs, the accelerators and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
         others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
         return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
@@ -109,65 +111,41 @@ class Executable:
             return (self._running or self._start())(arrays)
 
     def summary(self) -> Summary:
-        """Say which rule scheduled which function.
+        """Return which rule scheduled which function; print it for a table.
 
-        Returns
-        -------
-        tvmlab.schedule.Summary
-            Print it: functions, how often each is called, the rule that took it or why none did,
-            and the changes of layout that are left. For other targets than CPUs, and for
-            ``schedule=False``, it lists TIR functions that the module came with, which no rule saw.
+        For other targets than CPUs, and for ``schedule=False``, it lists TIR functions that the
+        module came with, which no rule saw.
 
         Raises
         ------
         PackageError
             The executable was loaded from a file, which holds machine code only.
         """
-        if self._summary is None:
-            raise self._forgotten()
-        return self._summary
+        return self._known(self._summary)
 
     def tir(self) -> tvm.ir.IRModule:
-        """Give the loop nests that machine code was made from.
-
-        Returns
-        -------
-        tvm.ir.IRModule
-            The TIR functions, scheduled, by the names that `summary` has; nothing else. What an
-            accelerator took is not among them.
+        """Return the scheduled TIR functions of the CPU, by the names that `summary` has.
 
         Raises
         ------
         PackageError
             The executable was loaded from a file, which holds machine code only.
         """
-        if self._tir is None:
-            raise self._forgotten()
-        return self._tir
+        return self._known(self._tir)
 
-    def _forgotten(self) -> PackageError:
-        return PackageError(
-            "a saved executable does not tell how it was scheduled",
-            where=repr(self),
-            fix="ask the executable that compile returned",
-        )
+    def _known(self, value: _Value | None) -> _Value:
+        if value is None:
+            raise PackageError(
+                "a saved executable does not tell how it was scheduled",
+                where=repr(self),
+                fix="ask the executable that compile returned",
+            )
+        return value
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
     ) -> Measurement:
-        """Time ``main``, with its inputs already on the device.
-
-        Parameters
-        ----------
-        *inputs, **named : array
-            As in a call.
-        repeats, number : int
-            Samples, and calls in a sample; see `tvmlab.bench.measure`.
-
-        Returns
-        -------
-        tvmlab.bench.Measurement
-        """
+        """Time ``main`` with `tvmlab.bench.measure`, with its inputs already on the device."""
         with self._ready(inputs, named) as (running, tensors):
 
             def once() -> None:
@@ -177,20 +155,7 @@ class Executable:
             return measure(once, repeats=repeats, number=number)
 
     def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
-        """Say where the time of ``main`` goes: `tvmlab.profiling.profile` of this executable.
-
-        Parameters
-        ----------
-        *inputs, **named : array
-            As in a call.
-        repeats : int
-            Samples; see `tvmlab.profiling.profile`, also for what is raised.
-
-        Returns
-        -------
-        tvmlab.profiling.Profile
-            Print it.
-        """
+        """Measure where the time of ``main`` goes; see `tvmlab.profiling.profile`."""
         return profiled(self, *inputs, repeats=repeats, **named)
 
     @contextlib.contextmanager
@@ -221,15 +186,10 @@ class Executable:
         path : path
             The file, whose name ends in ``.so``. It appears whole or not at all.
         cross_compiler : str, optional
-            The C++ compiler to link with, where the target is another kind of processor than this
-            machine's: ``"aarch64-linux-gnu-g++"``, say. This machine's own if it is left out.
+            The C++ compiler that links for another kind of processor than this machine's, such as
+            ``"aarch64-linux-gnu-g++"``.
         cross_compiler_options : str
             More options for it, quoted as for a shell.
-
-        Returns
-        -------
-        pathlib.Path
-            The file.
 
         Raises
         ------
@@ -297,15 +257,6 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
 
     A saved package is code: load only packages whose source you trust.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    Executable
-
     Raises
     ------
     PackageError
@@ -325,7 +276,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
             where=f"{path}, made for {made}",
             fix="load it on a machine of that kind, or compile the model again for this one",
         )
-    if _series(found.versions["tvm"]) != _series(tvm.__version__):
+    if found.versions["tvm"].split(".")[:2] != tvm.__version__.split(".")[:2]:
         warnings.warn(
             f"{path} was compiled with TVM {found.versions['tvm']}, and this is "
             f"{tvm.__version__}: if it does not run, compile the model again",
@@ -351,11 +302,6 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
             fix="load it on a machine of that kind, or compile the model again for this one",
         ) from error
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
-
-
-def _series(version: str) -> list[str]:
-    """Take the part of a version within which nothing that is called changes."""
-    return version.split(".")[:2]
 
 
 class _VMSession:
@@ -416,10 +362,6 @@ def _as_numpy(tensor: Any) -> np.ndarray | None:
 
 
 def _trim_heap() -> None:
-    """Return to the system the memory that compiling and loading freed.
-
-    For ResNet-50 that is four times its weights. Only glibc has the function, and needs it.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Return to the system what compiling and loading freed: four times ResNet-50's weights."""
+    with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
+        ctypes.CDLL(None).malloc_trim(0)

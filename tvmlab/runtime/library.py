@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shlex
 import shutil
@@ -23,14 +22,13 @@ from ..errors import PackageError, ToolchainError
 from ..support.files import whole
 from ..support.host import other_processor, triple_of
 from ..support.target import as_target, spelled
-from ..support.toolchain import cross_linker, linker
+from ..support.toolchain import cross_linker
 from .package import Description, append
 
 __all__ = ["load", "load_runtimes", "runtimes", "write"]
 
 # The modules that load the library of a kind of modules.
 _RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
-_MADV_PAGEOUT = 21  # <asm-generic/mman-common.h>; the pages are read again when they are used
 # File descriptor 2 belongs to the whole process: without the lock, two threads that redirect it at
 # the same time would put back each other's file.
 _STDERR_LOCK = threading.Lock()
@@ -81,12 +79,11 @@ def _not_linked(
         fix = "name a C++ compiler for that target, and options that it knows"
     elif target.kind.name == "llvm" and other_processor(target):
         name = cross_linker(triple_of(target))
-        say = f'cross_compiler="{name}" in Python, or --cross-compiler {name}'
-        try:
-            linker(triple_of(target))
-            fix = f"name the compiler for that processor, which is installed: {say}"
-        except ToolchainError as missing:
-            fix = f"{missing.fix} Then name it: {say}"
+        debian = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
+        fix = (
+            f'name the compiler for that processor: cross_compiler="{name}" in Python, or '
+            f"--cross-compiler {name} (Debian: apt-get install {debian})"
+        )
     # Without any compiler TVM reports a type error.
     reason = lines[0] if lines and (compiler or cc.get_cc()) else "no compiler is here"
     return ToolchainError(
@@ -100,19 +97,7 @@ def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
     """Load the library of a package that `tvmlab.package.describe` has checked."""
     with tempfile.TemporaryDirectory() as folder, _without_scope_lines():
         copy = shutil.copyfile(path, Path(folder) / "package.so")
-        module = tvm_ffi.load_module(str(copy), keep_module_alive=False)
-        _page_out(copy)
-        return module
-
-
-def _page_out(library: Path) -> None:
-    """Drop a library's pages from memory, because TVM has copied the constants out of them."""
-    libc = ctypes.CDLL(None)
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if line.endswith(str(library)):
-            first, last = (int(address, 16) for address in line.split()[0].split("-"))
-            # A kernel before Linux 5.4 refuses, and the pages stay.
-            libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_PAGEOUT)
+        return tvm_ffi.load_module(str(copy), keep_module_alive=False)
 
 
 def runtimes(built: Any) -> list[str]:

@@ -16,12 +16,13 @@ Numbers are little-endian. This module needs no TVM, and runs nothing of what it
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..errors import PackageError
 from ..ir.values import Input, Output
@@ -31,8 +32,6 @@ __all__ = ["Description", "append", "check_name", "describe"]
 
 _LENGTH, _END = struct.Struct("<Q"), struct.Struct("<I7sB")
 _MAGIC, _FORMAT = b"TVMLAB\0", 5
-# How the packages of earlier versions begin, which were tar archives.
-_ARCHIVE = b"metadata.json\0"
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,9 @@ def append(path: Path, description: Description) -> None:
     with path.open("r+b") as file:
         file.seek(0, os.SEEK_END)
         file.write(text + _LENGTH.pack(len(text)))
-        checksum = _checksum(file, file.tell())
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            checksum = zlib.crc32(content)
         file.write(_END.pack(checksum, _MAGIC, _FORMAT))
 
 
@@ -121,13 +122,16 @@ def describe(path: str | os.PathLike[str]) -> Description:
         The file is missing, damaged or of another format.
     """
     try:
-        with open(path, "rb") as file:
-            return _read(file, str(path))
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            return _read(memoryview(content), str(path))
     except FileNotFoundError as error:
         raise PackageError(
             "there is no such file", where=str(path), fix="check the path"
         ) from error
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+    except (OSError, ValueError) as error:  # ValueError: a null character, or an empty file
         raise PackageError(
             f"the file cannot be read: {getattr(error, 'strerror', error)}",
             where=str(path),
@@ -135,68 +139,41 @@ def describe(path: str | os.PathLike[str]) -> Description:
         ) from error
 
 
-def _read(file: BinaryIO, where: str) -> Description:
-    size, ends = file.seek(0, os.SEEK_END), _LENGTH.size + _END.size
-    file.seek(max(0, size - ends))
-    tail = file.read().rjust(ends, b"\0")
-    length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
-    if magic != _MAGIC:
-        file.seek(0)
-        raise _foreign(file.read(len(_ARCHIVE)), where)
-    if number != _FORMAT:
-        raise PackageError(
-            f"the file's format is {number}, this tvmlab reads {_FORMAT}",
-            where=where,
-            fix="save the executable again with this version",
-        )
-    if _checksum(file, size - _END.size) != checksum:
-        raise PackageError(
-            "the checksum is wrong: the file is damaged",
-            where=where,
-            fix="copy the file again, or save the executable again",
-        )
-    file.seek(size - ends - length)
-    fields = json.loads(file.read(length))
-    inputs, outputs = (fields.pop(name) for name in ("inputs", "outputs"))
-    known = Description(
-        inputs=tuple(Input(**one | {"shape": tuple(one["shape"])}) for one in inputs),
-        outputs=tuple(
-            Output(**one | {"shape": one["shape"] and tuple(one["shape"])}) for one in outputs
-        ),
-        **fields | {"runtimes": tuple(fields["runtimes"])},
-    )
-    return replace(known, bytes=size, crc32=f"{checksum:08x}")
+def _read(content: memoryview, where: str) -> Description:
+    with content:  # the file cannot be closed while views of it are left
+        size, ends = len(content), _LENGTH.size + _END.size
+        tail = bytes(content[-ends:]).rjust(ends, b"\0")
+        length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
+        if magic != _MAGIC:
+            cut = bytes(content[:4]) == b"\x7fELF"
+            raise PackageError(
+                "the library has no description at its end: the file was cut off, or "
+                "Executable.save did not write it"
+                if cut
+                else "this is not a file that Executable.save wrote",
+                where=where,
+                fix="copy the file again, or save the executable again",
+            )
+        if number != _FORMAT:
+            raise PackageError(
+                f"the file's format is {number}, this tvmlab reads {_FORMAT}",
+                where=where,
+                fix="save the executable again with this version",
+            )
+        if zlib.crc32(content[: size - _END.size]) != checksum:
+            raise PackageError(
+                "the checksum is wrong: the file is damaged",
+                where=where,
+                fix="copy the file again, or save the executable again",
+            )
+        fields = json.loads(bytes(content[size - ends - length : size - ends]))
+    fields["inputs"] = tuple(Input(**_shaped(one)) for one in fields["inputs"])
+    fields["outputs"] = tuple(Output(**_shaped(one)) for one in fields["outputs"])
+    fields["runtimes"] = tuple(fields["runtimes"])
+    return Description(**fields, bytes=size, crc32=f"{checksum:08x}")
 
 
-def _foreign(start: bytes, where: str) -> PackageError:
-    """Say what a file is that has no description at its end."""
-    if start == _ARCHIVE:
-        return PackageError(
-            "this package is a tar archive, the format of an earlier version of tvmlab",
-            where=where,
-            fix="compile the model again, and save it under a name that ends in .so",
-        )
-    if start.startswith(b"\x7fELF"):
-        return PackageError(
-            "the library has no description at its end: the file was cut off, or Executable.save "
-            "did not write it",
-            where=where,
-            fix="copy the file again, or save the executable again; tvm.runtime.load_module loads "
-            "libraries that other programs wrote",
-        )
-    return PackageError(
-        "this is not a file that Executable.save wrote",
-        where=where,
-        fix="save an executable, and give the path of that file",
-    )
-
-
-def _checksum(file: BinaryIO, count: int) -> int:
-    """Compute the CRC-32 of the first bytes of a file, and leave the file behind them."""
-    checksum = 0
-    file.seek(0)
-    while count:
-        piece = file.read(min(count, 1 << 20))
-        checksum = zlib.crc32(piece, checksum)
-        count -= len(piece)
-    return checksum
+def _shaped(fields: dict[str, Any]) -> dict[str, Any]:
+    """Make the shape of an input or output a tuple again; it is None if it is unknown."""
+    shape = fields["shape"]
+    return fields | {"shape": None if shape is None else tuple(shape)}

@@ -101,7 +101,6 @@ def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -
 
 
 def _halved(vector: Any) -> Any:
-    """Halve numbers and add a half."""
     return vector * 0.5 + 0.5
 
 
@@ -117,12 +116,7 @@ def _dot_product(dot: Dot, sums: Any) -> Any:
 
 
 def peak_flops(dtype: str = "float32") -> float:
-    """Measure the machine's peak, with all of TVM's threads.
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64", "int8", "int16"}, optional
-        The type of the factors.
+    """Measure the machine's peak with `PeakLoop` on all of TVM's threads.
 
     Returns
     -------
@@ -130,22 +124,13 @@ def peak_flops(dtype: str = "float32") -> float:
         Operations per second, of the fastest of 50 calls of about a millisecond, because other
         programs only make calls longer. The clock of a machine drifts: for a share of the peak,
         interleave calls of `PeakLoop` with the calls of the function to compare.
-
-    Raises
-    ------
-    InputError
-        The dtype is another one, or the processor has no instruction for it.
     """
     loop = PeakLoop(dtype)
     return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
 
 
 class StreamTriad:
-    """A compiled loop that reads two long arrays and writes a third; a call runs the loop once.
-
-    It computes ``c = a + 2 b``, the triad of the STREAM benchmark (McCalpin, 1995), on float32 with
-    all threads of TVM's pool.
-    """
+    """The triad ``c = a + 2 b`` of the STREAM benchmark (McCalpin, 1995), on float32."""
 
     def __init__(self) -> None:
         target = host_target()

@@ -10,14 +10,13 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import tvm
 from tvm import relax, rpc
 from tvm.error import RPCSessionTimeoutError
 
-from ..errors import OutOfRangeError, RemoteError, TargetError, TvmlabError
+from ..errors import OutOfRangeError, RemoteError, TargetError
 from ..ir.signature import Signature
 from ..support.target import as_target
 from . import package
@@ -112,7 +111,7 @@ class RemoteExecutable:
                 where=f"{self._where}: {self.cpu}",
                 fix="compile for the server's processor",
             )
-        self._answer(lambda: self._start(session, Path(path)))
+        self._answer(lambda: self._start(session, str(path)))
 
     def __enter__(self) -> Self:
         return self
@@ -211,12 +210,11 @@ class RemoteExecutable:
             )
         return free
 
-    def _start(self, session: Any, path: Path) -> None:
+    def _start(self, session: Any, path: str) -> None:
         """Load the package and start its virtual machine."""
-        name = "package.so"
-        session.upload(str(path), name)
-        loaded = session.load_module(name)
-        session.remove(name)
+        session.upload(path, "package.so")
+        loaded = session.load_module("package.so")
+        session.remove("package.so")
         self._device = session.cpu(0)
         self._machine = relax.VirtualMachine(loaded, self._device)
 
@@ -266,7 +264,15 @@ class RemoteExecutable:
         message = server_message(error)
         if not message or isinstance(error, RPCSessionTimeoutError) or message.startswith(DIED):
             raise self._lost(_words(error)) from error
-        raise self._failed(message) from error
+        # The error's class does not travel, but only checks in compiled code say what to do.
+        what, _, rest = message.partition("\n  where: ")
+        where, _, fix = rest.partition("\n  to do: ")
+        kind = OutOfRangeError if fix and self._machine is not None else RemoteError
+        raise kind(
+            f"the call failed on the server: {what}",
+            where=f"{self._where}: {where}" if where else self._where,
+            fix=fix or "look at what the server printed",
+        ) from error
 
     def _lost(self, what: str) -> RemoteError:
         self.close()
@@ -275,18 +281,6 @@ class RemoteExecutable:
             where=self._where,
             fix="look at what the server printed, or start one with tvmlab rpc-server; then "
             "make a new RemoteExecutable",
-        )
-
-    def _failed(self, message: str) -> TvmlabError:
-        """Make the error of a call that the server survived; its class does not travel."""
-        what, _, rest = message.partition("\n  where: ")
-        where, _, fix = rest.partition("\n  to do: ")
-        # Of what a loaded package raises, only the checks of compiled code say what to do.
-        kind = OutOfRangeError if fix and self._machine is not None else RemoteError
-        return kind(
-            f"the call failed on the server: {what}",
-            where=f"{self._where}: {where}" if where else self._where,
-            fix=fix or "look at what the server printed",
         )
 
 

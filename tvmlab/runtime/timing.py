@@ -48,13 +48,7 @@ _LOOKS = 50
 
 @dataclass(frozen=True)
 class Measurement:
-    """Times of one function.
-
-    Attributes
-    ----------
-    samples : tuple of float
-        Seconds a call, one number a repeat, in the order they were taken.
-    """
+    """Times of one function: `samples` holds seconds per call, in the order they were taken."""
 
     samples: tuple[float, ...]
 
@@ -97,19 +91,7 @@ class Comparison:
         return {name: run.median for name, run in self.runs.items()}
 
     def ratio(self, name: str, to: str) -> float:
-        """Divide one candidate's time by another's.
-
-        Parameters
-        ----------
-        name, to : str
-            Two of the candidates.
-
-        Returns
-        -------
-        float
-            The median over the rounds of (time of `name` / time of `to`): below 1, `name` is
-            the faster one.
-        """
+        """Return the median over the rounds of time of `name` / time of `to`."""
         pairs = zip(self.runs[name].samples, self.runs[to].samples, strict=True)
         return statistics.median(a / b for a, b in pairs)
 
@@ -132,24 +114,12 @@ class Comparison:
 def measure(
     fn: Callable[[], object], *, warmup: int = 1, repeats: int = 10, number: int | None = None
 ) -> Measurement:
-    """Time a function.
-
-    Parameters
-    ----------
-    fn : callable
-        Called without arguments.
-    warmup : int
-        Calls that are not counted.
-    repeats : int
-        Samples to take.
-    number : int, optional
-        Calls in a sample; left out, it is doubled until they fill 2 ms, so that the clock's
-        resolution does not count. The calls of too short a sample are not counted.
+    """Time a function without arguments; the numbers of calls are those of `compare`.
 
     Returns
     -------
     Measurement
-        Seconds a call.
+        Seconds per call.
     """
     return compare({"run": fn}, warmup=warmup, repeats=repeats, number=number).runs["run"]
 
@@ -171,10 +141,8 @@ def compare(
     candidates : mapping of str to callable
         The functions. Give all of them the same number of threads.
     *inputs : ndarray
-        What each candidate is called with. Every candidate gets these same NumPy arrays and has to
-        return NumPy arrays, so that what a runtime spends on its own tensors counts for all of
-        them or for none. Without inputs the candidates are called without arguments, and the
-        caller is responsible for giving all of them their operands in the same form.
+        The NumPy arrays that each candidate is called with, and has to return others for, so that
+        what a runtime spends on its own tensors counts for all of them or for none.
     warmup : int
         Calls of each candidate that are not counted.
     repeats : int

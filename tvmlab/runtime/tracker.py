@@ -25,17 +25,7 @@ from ..errors import RemoteError
 from ..support.extras import need
 from ..support.host import ABILITIES, Abilities
 
-__all__ = [
-    "TALK_SECONDS",
-    "Tracker",
-    "abilities_of",
-    "ask",
-    "connected",
-    "listen",
-    "parse_address",
-    "serve",
-    "server_message",
-]
+__all__ = ["Tracker", "abilities_of", "parse_address", "serve", "server_message"]
 
 #: How long the other end of a connection has for each step of a handshake.
 TALK_SECONDS = 15.0
@@ -70,6 +60,8 @@ def serve(host: str, port: int) -> None:
     need("tornado", extra="tune")
     from tvm.rpc import tracker
 
+    # A client that stops waiting breaks its connection, which TVM logs as a warning.
+    tracker.logger.setLevel("ERROR")
     with listen(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         found = listener.getsockname()
@@ -115,40 +107,22 @@ class Tracker:
     Raises
     ------
     RemoteError
-        The address is malformed.
+        The address is malformed; or, by every method, the tracker does not answer.
     """
 
     def __init__(self, address: str, key: str) -> None:
         self._address, self._key = parse_address(address), key
 
     def addresses(self) -> list[tuple[str, int]]:
-        """List the hosts and ports of the servers of the key, free and busy.
-
-        Raises
-        ------
-        RemoteError
-            The tracker does not answer.
-        """
+        """List the hosts and ports of the servers of the key, free and busy."""
         return self._known()[self._key]
 
     def servers(self) -> int:
-        """Count the servers of the key, free and busy.
-
-        Raises
-        ------
-        RemoteError
-            The tracker does not answer.
-        """
+        """Count the servers of the key, free and busy."""
         return len(self.addresses())
 
     def expect(self) -> None:
-        """Check that there is a server.
-
-        Raises
-        ------
-        RemoteError
-            The tracker has no server of the key, or does not answer.
-        """
+        """Raise `RemoteError` unless the tracker has a server of the key."""
         known = self._known()
         if not known[self._key]:
             others = ", ".join(sorted(repr(kind) for kind in known if known[kind]))
@@ -162,23 +136,7 @@ class Tracker:
             )
 
     def request(self, seconds: float) -> tuple[str, int, str] | None:
-        """Reserve a server.
-
-        Parameters
-        ----------
-        seconds : float
-            How long to wait for a server that is free.
-
-        Returns
-        -------
-        (str, int, str) or None
-            The server's host and port and the key to connect with, or None if no server was free.
-
-        Raises
-        ------
-        RemoteError
-            The tracker does not answer.
-        """
+        """Reserve a server: host, port and the key to connect with; None if none was free."""
         with connected(self._address) as connection:
             sendjson(connection, [TrackerCode.REQUEST, self._key, "", 1])
             if not select.select([connection], [], [], seconds)[0]:

@@ -11,13 +11,12 @@ from ..records.database import best_of, export_database, import_database, merge
 from ..records.records import Records
 from ..records.result import Result, Verdict
 from ..records.traces import replay, workload_id
-from .api import tune, tune_tasks
-from .extract import tasks
+from .extract import Task, Variant, tasks
 from .measure import Measure, Measurer, Outcome
 from .measurers import LocalMeasurer, RemoteMeasurer
 from .report import Report, TaskReport
-from .search.tuners import TUNERS
-from .task import Task, Variant
+from .search.model import TUNERS
+from .session import tune, tune_tasks
 
 __all__ = [
     "TUNERS",

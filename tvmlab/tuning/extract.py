@@ -1,9 +1,10 @@
-"""From a module to its tasks: the functions that `tvmlab.compile` would schedule."""
+"""Tasks: the functions of a module that `tvmlab.compile` would schedule, each in some layouts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,13 +18,62 @@ from ..ir.entry import with_main
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
 from ..schedule.layouts import operators
-from .search.spaces import metaschedule_spaces
-from .task import Task, Variant
+from .search.context import metaschedule_spaces
 
-__all__ = ["tasks"]
+__all__ = ["Task", "Variant", "tasks"]
 
 # Tiles of an operator that are tried besides the rules' own; tiles of as many channels.
 _OTHERS, _OF_A_WIDTH = 7, 2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A task's function with its weights packed in one way.
+
+    Attributes
+    ----------
+    layout : str
+        What the layout is, as `tvmlab.schedule` reads it; empty for a function that has but one.
+    module : tvm.ir.IRModule
+        One TIR function ``main`` without a schedule: MetaSchedule's workload.
+    rule : tvm.s_tir.Schedule or None
+        What the rules of `tvmlab.schedule` make of it; None where no rule is made for it.
+    spaces : callable
+        Makes the design spaces: schedules of `module` with decisions to sample.
+    """
+
+    layout: str
+    module: IRModule
+    rule: s_tir.Schedule | None
+    spaces: Callable[[], list[s_tir.Schedule]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One function of a network.
+
+    Attributes
+    ----------
+    name : str
+        The function's name: the operators that fusion joined.
+    operator : str
+        The operator and the shapes whose layout is to be chosen; empty where there is none.
+    target : tvm.target.Target
+        What it is compiled for.
+    calls : int
+        How often the network calls it.
+    flops : float
+        Operations of one call, a multiply-add being two.
+    variants : tuple of Variant
+        At least one; the first is what `tvmlab.compile` takes without records.
+    """
+
+    name: str
+    operator: str
+    target: tvm.target.Target
+    calls: int
+    flops: float
+    variants: tuple[Variant, ...]
 
 
 def tasks(

@@ -47,21 +47,7 @@ serve()
 
 @dataclass(frozen=True)
 class Job:
-    """Kernels to compile and to measure together.
-
-    Attributes
-    ----------
-    texts : list of str
-        Modules, as ``tvm.ir.save_json`` writes them.
-    target : dict
-        The target in JSON.
-    how : Measure
-        How to time.
-    rounds : int
-        As in `tvmlab.tuning.kernels.measure`.
-    linker, folder : str
-        For a server: the C++ compiler, and where libraries are kept.
-    """
+    """Kernels to compile and to measure together; for a server, with a linker and a folder."""
 
     texts: list[str]
     target: dict[str, Any]
@@ -92,15 +78,7 @@ class Process:
 
 
 class Forks:
-    """The server process, started again where it was lost.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of TVM's pool in each process.
-    memory : int
-        Bytes that each process can have.
-    """
+    """The server process, started again where it was lost; `memory` is the bytes per process."""
 
     def __init__(self, threads: int, memory: int) -> None:
         self._threads, self._memory = threads, memory

@@ -130,23 +130,10 @@ def measure(
 ) -> dict[str, Any]:
     """Run kernels and time them, here or in a session with an RPC server.
 
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-        From `build`; with a session, their modules are paths of libraries.
-    how : Measure
-        How to time.
-    rounds : int
-        0 to time one after the other, `Measure.repeat` samples each; else so many rounds with a
-        sample of each kernel, every other round from the last kernel to the first.
-    session : tvm.rpc.RPCSession, optional
-        The server.
-
-    Returns
-    -------
-    dict
-        ``times``, the seconds per call of each sample, and ``answers``, the fingerprints; one entry
-        per kernel.
+    With a session, the kernels' modules are paths of libraries. Without `rounds`, kernels are timed
+    one after the other, `Measure.repeat` samples each; else each round takes a sample of each
+    kernel, and every other round goes from the last kernel to the first. The result has ``times``,
+    the seconds per call of each sample, and ``answers``, the fingerprints; one entry per kernel.
     """
     device = tvm.cpu() if session is None else session.cpu(0)
     timed, answers = [], []

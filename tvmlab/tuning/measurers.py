@@ -205,7 +205,11 @@ class _Measurer(ABC):
                     batch.compiling.append(batch.waiting.popleft())
                 while self._begin(batch):
                     pass
-                busy = {one.process.connection: one for one in self._busy(batch) if one.process}
+                busy = {
+                    one.process.connection: one
+                    for one in batch.compiling + batch.running
+                    if one.process
+                }
                 ready = set(wait(list(busy), _LOOK_SECONDS) if busy else ())
                 if not busy:
                     time.sleep(_LOOK_SECONDS / 5)
@@ -217,10 +221,6 @@ class _Measurer(ABC):
             for run in batch.left():  # given up by the caller, or interrupted
                 run.end()
 
-    @staticmethod
-    def _busy(batch: _Batch) -> list[_Run]:
-        return [*batch.compiling, *batch.running]
-
     def _heard(
         self, batch: _Batch, run: _Run, connection: Connection, ready: bool
     ) -> list[tuple[int, Outcome]]:
@@ -228,7 +228,7 @@ class _Measurer(ABC):
         assert run.process is not None
         compiling = run in batch.compiling
         (batch.compiling if compiling else batch.running).remove(run)
-        told = run.process.receive() if ready else {"late": True}
+        told: Any = run.process.receive() if ready else {"late": True}
         what = "It cannot be compiled: " if compiling else "It cannot be run: "
         match told:
             case list(errors):

@@ -1,27 +1,40 @@
-"""All tasks of a module: whose turn it is, when to stop, and what came of it."""
+"""`tune`: the tasks of a module, from the first measurement to the report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+
+import tvm
+from tvm import tirx
+from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..records.records import Records
 from ..records.result import Verdict
 from ..support.wording import several
-from .gain import expected_gain, kind_of
-from .measure import Measurer
+from .extract import Task
+from .extract import tasks as tasks_of
+from .measure import Measure, Measurer
+from .measurers import LocalMeasurer, RemoteMeasurer
 from .progress import Progress, make_progress
 from .report import Report, TaskReport
-from .search.search import TaskSearch, measure_rules
-from .search.tuners import Tuner
+from .search.context import check_seed
+from .search.model import Tuner, find_tuner
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
-from .task import Task
+from .tasksearch import TaskSearch, measure_rules
 
-__all__ = ["Limits", "Session"]
+__all__ = ["Limits", "Session", "tune", "tune_tasks"]
 
+ALPHA = 0.2
+"""How much of the forecast is the past; the rest is hope."""
+BETA = 2.0
+"""How much faster than the fastest similar task a task is hoped to become."""
+WINDOW = 3
+"""Batches of the past that count."""
 SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS
 """What it costs to decide about a task, about."""
 CHUNK = 8
@@ -107,9 +120,9 @@ class Session:
         self.progress.begin(
             len(self.searches),
             planned if total is None else min(planned, total),
+            self._done(),
             None if most is None else most - self.limits.spent,
         )
-        self.progress.advance(self._done())
 
     def _done(self) -> int:
         return sum(len(search.times) for search in self.searches)
@@ -302,3 +315,201 @@ def _report(search: TaskSearch, verdict: Verdict | None) -> TaskReport:
         predicted=tuple(search.predicted),
         decided=verdict is not None,
     )
+
+
+def expected_gain(weight: float, history: Sequence[float], flops: float, speed: float) -> float:
+    """Estimate the seconds that the next batch takes off the network's time.
+
+    This is the gradient of Ansor's task scheduler (Zheng et al. 2020, section 6): the mean of the
+    gain of the last batches and of what the next one can gain. That is either the same share again
+    (all gained so far in t batches is at most the time itself, so a t-th of it) or the distance to
+    a throughput near that of similar tasks. `history` has the fastest time known after each batch,
+    the rule's first, and `speed` is the highest throughput of similar tasks. The estimate is
+    infinite where nothing ran yet.
+    """
+    now = history[-1]
+    if now == float("inf"):
+        return now
+    past = [time for time in history[-1 - WINDOW :] if time < float("inf")]
+    backward = (past[0] - now) / max(1, len(past) - 1)
+    batches = max(1, len(history) - 1)
+    forward = now / batches
+    if speed > 0 and flops > 0:
+        forward = max(forward, now - BETA * flops / speed)
+    return weight * (ALPHA * backward + (1 - ALPHA) * forward)
+
+
+def kind_of(name: str) -> str:
+    """Return the operator that a task's name begins with, which similar tasks share."""
+    return name.removeprefix("fused_").split("_", 1)[0].rstrip("0123456789")
+
+
+def tune_tasks(
+    tasks: Sequence[Task],
+    measurer: Measurer,
+    records: Records,
+    *,
+    trials: int = 64,
+    total_trials: int | None = None,
+    tuner: str = "xgb",
+    early_stopping: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    again: bool = False,
+    progress: bool | Literal["auto"] | Progress = "auto",
+) -> Report:
+    """Tune some tasks, with a measurer that is there and stays open.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        From `tvmlab.tuning.tasks`, or made by hand.
+    measurer : Measurer
+        Who builds and measures.
+    records : Records
+        Where each outcome goes, and what earlier runs found.
+    trials, total_trials, tuner, early_stopping, seconds, seed, again
+        As of `tune`. To decide again about one task, give it alone.
+    progress : bool, "auto" or Progress
+        As of `tune`, or what shows it.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TuningError
+        Every candidate of a task failed, or a parameter is out of range. What other tasks found
+        is in the records, and in the error's `report`.
+    ToolchainError
+        The tuner needs a package that is not installed.
+    """
+    how = find_tuner(tuner)
+    check_seed(seed)
+    limits = Limits(trials, total_trials, early_stopping, seconds)
+    return _tune(tasks, measurer, records, limits, how, seed, progress, again)
+
+
+def tune(
+    mod: IRModule | tirx.PrimFunc,
+    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
+    *,
+    records: Records | str | Path,
+    trials: int = 64,
+    total_trials: int | None = None,
+    tuner: str = "xgb",
+    early_stopping: int | None = None,
+    seconds: float | None = None,
+    measure: Measure | None = None,
+    seed: int = 0,
+    tracker: str | None = None,
+    key: str = "tvmlab",
+    layouts: bool = True,
+    again: bool = False,
+    progress: bool | Literal["auto"] = "auto",
+) -> Report:
+    """Search better schedules for the functions of a network, and record what is found.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
+        A Relax module with static shapes, as `tvmlab.load` returns it, or a TIR function.
+    target : tvm.target.Target, mapping, str or None
+        What to compile for, of kind ``llvm``; None is this machine. Of a composite such as
+        ``"npu, llvm"`` what is left for the CPU is tuned.
+    records : Records, str or pathlib.Path
+        The file that each measurement is appended to as it is made. What is in it counts: tuning
+        that was interrupted goes on where it was.
+    trials : int
+        Candidates to measure for each task at most, the rules' own schedules among them.
+    total_trials : int, optional
+        Candidates to measure over all tasks at most. Each batch goes to the task that is expected
+        to take the most off the network's time.
+    tuner : str
+        ``"xgb"``, ``"ga"``, ``"random"`` or ``"gridsearch"``.
+    early_stopping : int, optional
+        Trials of a task without a better one after which its search ends.
+    seconds : float, optional
+        How long all of it may take, about. The last third of it at most is for what was found to
+        meet the rules; where it is over before all tasks had their turn, the next run goes on.
+    measure : Measure, optional
+        How candidates are measured.
+    seed : int
+        Where random decisions start.
+    tracker : str, optional
+        ``"host:port"`` of a TVM RPC tracker whose servers measure; this machine if not given.
+    key : str
+        The servers' key at the tracker.
+    layouts : bool
+        Whether weights may be packed in other ways than the rules'.
+    again : bool
+        Whether what was found meets the rules once more also where that was decided before, and
+        nothing was measured since. With ``trials=1`` nothing else is done.
+    progress : bool or "auto"
+        Whether to show a bar (on a terminal) or lines (elsewhere).
+
+    Returns
+    -------
+    Report
+        Times before and after, task by task. `tvmlab.compile` with the same `records` takes what
+        was found.
+
+    Raises
+    ------
+    TuningError
+        There is nothing to tune, no candidate of a task ran, no server answered, or a parameter is
+        out of range. Where tuning had begun, the error's `report` says what came of it.
+    CompileError
+        It is no module with a Relax function ``main``.
+    TargetError
+        The target is unknown, or this machine cannot run its code.
+    RecordError
+        The file cannot be written, or is none of records.
+    KeyboardInterrupt
+        On Ctrl-C, after the workers have ended; what was measured is in the file. It is applied
+        once it has met the rules: call again, with the same limits to go on, or with ``trials=1``
+        to decide about what there is.
+    """
+    how = find_tuner(tuner)
+    check_seed(seed)
+    limits = Limits(trials, total_trials, early_stopping, seconds)
+    if not isinstance(measure, Measure | None):
+        raise TuningError(
+            f"measure is {measure!r}, which is not a `Measure`",
+            fix="give a tvmlab.tuning.Measure, as Measure(repeat=3)",
+        )
+    kept = records if isinstance(records, Records) else Records(records)
+    found = tasks_of(mod, target, layouts=layouts)
+    made = found[0].target
+    measurer: Measurer
+    if tracker is None:
+        measurer = LocalMeasurer(made, measure or Measure())
+    else:
+        measurer = RemoteMeasurer(made, measure or Measure(), tracker=tracker, key=key)
+    try:
+        return _tune(found, measurer, kept, limits, how, seed, progress, again)
+    finally:
+        measurer.close()
+
+
+def _tune(
+    tasks: Sequence[Task],
+    measurer: Measurer,
+    records: Records,
+    limits: Limits,
+    tuner: Tuner,
+    seed: int,
+    progress: bool | Literal["auto"] | Progress,
+    again: bool,
+) -> Report:
+    session = Session(tasks, measurer, records, limits, progress, again=again)
+    session.open(tuner, seed)
+    try:
+        session.run()
+    except TuningError as error:
+        error.report = session.report()
+        raise
+    finally:
+        session.progress.close()
+    return session.report()

@@ -1,4 +1,4 @@
-"""The last word on tasks: what was found meets the rules, and each operator gets one layout."""
+"""Verdicts on tasks: comparisons of the best candidates with the rules, and layouts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import islice
 from statistics import median
 
 from ..records.result import Verdict
+from ..schedule import finish
 from .measure import Measurer
-from .search.known import Known, Met, Tried, met
-from .search.search import TaskSearch
+from .tasksearch import Known, TaskSearch, Tried, same_answer
 
 __all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]
 
@@ -31,20 +31,20 @@ FEWEST, MOST = 5, 100
 
 
 @dataclass(frozen=True)
-class _Met:
-    """How what was found for a task in one layout met the rules' own schedule.
+class _Compared:
+    """A candidate compared with the rules' own schedule.
 
     Attributes
     ----------
-    best : Tried or None
-        The best of the heat, or the rule itself where nothing was found; None if unknown.
+    tried : Tried or None
+        The candidate, or the rule itself where nothing was found; None if unknown.
     rule : float
-        The rule's median seconds a call; 0 where it does not run.
+        The rule's median seconds per call; 0 where it does not run.
     ratios : tuple of float
-        The best one's time over the rule's: one a final, or the heat's where there was no final.
+        The candidate's time over the rule's: one per final, or the heat's without a final.
     """
 
-    best: Tried | None
+    tried: Tried | None
     rule: float
     ratios: tuple[float, ...] = ()
 
@@ -55,7 +55,7 @@ class _Met:
     @property
     def wins(self) -> bool:
         """Whether it takes the rule's place for its own sake."""
-        return self.best is not None and (self.rule == 0 or self.ratio < WINS)
+        return self.tried is not None and (self.rule == 0 or self.ratio < WINS)
 
 
 def settle(
@@ -65,40 +65,24 @@ def settle(
     again: bool = False,
     watch: Callable[[TaskSearch], None] = lambda search: None,
 ) -> list[Verdict | None]:
-    """Decide about the tasks of one operator, and record it.
+    """Decide about the tasks of one operator, whose weights the graph packs once, and record it.
 
-    Parameters
-    ----------
-    group : sequence of TaskSearch
-        Searches that are over, all of the same layout: those of one operator, whose weights the
-        graph packs once.
-    measurer : Measurer
-        Who measures.
-    again : bool
-        Whether also where nothing was measured since the last verdicts; else those hold.
-    watch : callable
-        Called with a task's search when what was found for it is to meet the rule.
+    With `again`, also where nothing was measured since the last verdicts; else those hold. `watch`
+    is called with a task's search before its best candidates are compared with the rule. A verdict
+    is None if not even the rule was measured, or if no machine could compare the candidates.
 
-    Returns
-    -------
-    list of Verdict or None
-        One a task; None if not even its rule was measured, or if no machine could measure the
-        candidate against it.
-
-    Notes
-    -----
     The layout is the one that was searched where no task gets slower by more than `HARM` and all
     together get faster by `WINS`. Else it is the rules' own, and a task takes what wins there. What
-    compilation took so far meets the rule again, so that no verdict takes back a better one.
+    compilation took so far is compared again, so that no verdict takes back a better one.
     """
     recorded = [search.verdict() for search in group]
     one_layout = len({verdict.layout for verdict in recorded if verdict}) == 1
     if all(recorded) and one_layout and not again:
         return recorded
-    found = [_meet(search, search.current, measurer, watch) for search in group]
+    found = [_compare(search, search.current, measurer, watch) for search in group]
     if any(search.chosen for search in group) and not _packs(group, found):
         for search in group:
-            how = _meet(search, search.known[0], measurer, watch)
+            how = _compare(search, search.known[0], measurer, watch)
             _judge(search, search.known[0], how, takes=how.wins)
     else:
         for search, how in zip(group, found, strict=True):
@@ -106,32 +90,32 @@ def settle(
     return [search.verdict() for search in group]
 
 
-def _judge(search: TaskSearch, known: Known, how: _Met, *, takes: bool) -> None:
+def _judge(search: TaskSearch, known: Known, how: _Compared, *, takes: bool) -> None:
     """Record the verdict on a task."""
-    if how.best is None:
+    if how.tried is None:
         return
     search.judge(
         workload=known.workload,
         layout=known.variant.layout,
-        trace=how.best.trace if takes and how.best.origin == "search" else None,
+        trace=how.tried.record.trace if takes and not how.tried.is_rule else None,
         ratios=how.ratios,
         rule=how.rule,
     )
 
 
-def _packs(group: Sequence[TaskSearch], found: Sequence[_Met]) -> bool:
+def _packs(group: Sequence[TaskSearch], found: Sequence[_Compared]) -> bool:
     """Tell whether an operator gets the layout that was searched, instead of the rules' own."""
     pairs = list(zip(group, found, strict=True))
     before = sum(search.task.calls * one.rule for search, one in pairs)
     after = sum(search.task.calls * one.rule * one.ratio for search, one in pairs)
-    harmless = all(one.best is not None and one.ratio <= HARM for one in found)
+    harmless = all(one.tried is not None and one.ratio <= HARM for one in found)
     helps = any(one.rule == 0 for one in found)  # the rules' own layout does not even run
     return harmless and (helps or after < WINS * before)
 
 
-def _meet(
+def _compare(
     search: TaskSearch, known: Known, measurer: Measurer, watch: Callable[[TaskSearch], None]
-) -> _Met:
+) -> _Compared:
     """Let the best candidates of a task in one layout meet its rule."""
     own, rule = search.known[0], search.known[0].measured_rule
     applies = (one for one in known.found() if one.schedule is not None)
@@ -139,34 +123,56 @@ def _meet(
     if known is not own and known.measured_rule and known.rule_time < float("inf"):
         entrants.append(known.measured_rule)
     if rule is None:
-        return _Met(None, 0.0)
+        return _Compared(None, 0.0)
     if rule.time == float("inf"):
         # Nothing to meet: whatever ran is better than what does not.
-        return _Met(min(entrants, key=lambda one: one.time, default=None), 0.0)
+        return _Compared(min(entrants, key=lambda one: one.time, default=None), 0.0)
     advised = search.advised(known, entrants)
     if known is own and not entrants and not advised:
-        return _Met(rule, rule.time)
+        return _Compared(rule, rule.time)
     watch(search)
-    heat: list[Met] = []
+    heat: list[_Compared] = []
     for everyone in ([*entrants, *advised], entrants):
         if everyone and not heat:  # the second time without those that were never measured here
             rounds = _rounds([rule, *everyone], HEAT_SECONDS)
-            heat = met(measurer, rule, everyone, rounds, known.allowed)
+            heat = _alternately(measurer, rule, everyone, rounds, known.allowed)
     if not heat:
-        return _Met(None, rule.time)
+        return _Compared(None, rule.time)
     best = min(heat, key=lambda one: one.ratio)
     if known is own and best.ratio >= WINS:
-        return _Met(best.tried, best.rule, (best.ratio,))
+        return best
+    assert best.tried is not None
     rounds = _rounds([rule, best.tried], FINAL_SECONDS)
     finals = [
         final
         for _ in range(FINALS)
-        for final in met(measurer, rule, [best.tried], rounds, known.allowed)
+        for final in _alternately(measurer, rule, [best.tried], rounds, known.allowed)
     ]
     if len(finals) < FINALS:
-        return _Met(None, rule.time)
+        return _Compared(None, rule.time)
     ratios = tuple(final.ratio for final in finals)
-    return _Met(best.tried, median(final.rule for final in finals), ratios)
+    return _Compared(best.tried, median(final.rule for final in finals), ratios)
+
+
+def _alternately(
+    measurer: Measurer,
+    rule: Tried,
+    entrants: Sequence[Tried],
+    rounds: int,
+    allowed: Sequence[float],
+) -> list[_Compared]:
+    """Measure candidates alternately with their rule; leave out what failed or computed wrongly."""
+    kernels = [finish(one.schedule) for one in (rule, *entrants) if one.schedule is not None]
+    own, *others = measurer.duel(kernels, rounds)
+    if own.error or not own.times:
+        return []
+    found = []
+    for entrant, outcome in zip(entrants, others, strict=True):
+        sound = not outcome.error and len(outcome.times) == len(own.times)
+        if sound and same_answer(outcome.answer, entrant.answer, allowed):
+            ratio = median(mine / its for mine, its in zip(outcome.times, own.times, strict=True))
+            found.append(_Compared(entrant, float(median(own.times)), (float(ratio),)))
+    return found
 
 
 def _rounds(everyone: Sequence[Tried], seconds: float) -> int:

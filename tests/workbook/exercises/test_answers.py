@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import shutil
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 from PIL import Image
-from tvm import relax, s_tir
+from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-import tvmlab
 from tvmlab import exercises, models
 
 
@@ -104,32 +100,6 @@ def test_results_of_other_types(
 TARGET, SHAPES = "npu, llvm -mattr=+avx2,+fma", "data:[n,1,8,8] mask:[n,8]"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        f"--target='{TARGET}' --input-shapes='{SHAPES}' --cross-compiler-options=-s",
-        f'--cross-compiler-options=\'-s\' --input-shapes "{SHAPES}" --target "{TARGET}"',
-    ],
-)
-def test_words_of_a_command_line(
-    options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = {"target": TARGET, "shapes": SHAPES, "linker": "-s"}
-    assert judged(capsys, "check_words", options, tmp_path, **told).startswith("done: ")
-
-
-def damaged(files: Mapping[str, bytes]) -> Iterator[str]:
-    for name, content in files.items():
-        if zlib.crc32(content[:-12]).to_bytes(4, "little") != content[-12:-8]:
-            yield name
-
-
-@pytest.mark.skipif(not shutil.which("g++"), reason="g++: not on this machine")
-def test_a_generator_of_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    package = tvmlab.compile(tvmlab.load(models.digits_resnet()), "llvm").save(tmp_path / "d.so")
-    assert judged(capsys, "check_damaged_files", damaged, package).startswith("done: ")
-
-
 def mutated(function: relax.Function) -> relax.Function:
     @mutator
     class DropOne(PyExprMutator):  # type: ignore[misc]
@@ -146,15 +116,3 @@ def mutated(function: relax.Function) -> relax.Function:
 
 def test_a_mutator_for_a_rewrite(capsys: pytest.CaptureFixture[str]) -> None:
     assert judged(capsys, "check_drop_one", mutated).startswith("done: ")
-
-
-def fused(sch: s_tir.Schedule) -> None:
-    i, j, k = sch.get_loops(sch.get_sblock("C"))
-    first, second, i_inner = sch.split(i, [2, 2, 16])
-    j_outer, j_inner = sch.split(j, [2, None])
-    sch.reorder(sch.fuse(first, second), j_outer, k, i_inner, j_inner)
-    sch.vectorize(j_inner)
-
-
-def test_the_names_of_loops_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
-    assert judged(capsys, "check_blocked", fused).startswith("done: ")

@@ -1,33 +1,5 @@
 """The rows of the operator table, by family; importing this package fills the table."""
 
-from . import (
-    annotation,
-    conv,
-    create,
-    einsum,
-    elementwise,
-    image,
-    index,
-    layout,
-    nn,
-    norm,
-    pool,
-    reduce,
-    shape,
-)
+from . import annotation, elementwise, image, index, nn, reduce, shape
 
-__all__ = [
-    "annotation",
-    "conv",
-    "create",
-    "einsum",
-    "elementwise",
-    "image",
-    "index",
-    "layout",
-    "nn",
-    "norm",
-    "pool",
-    "reduce",
-    "shape",
-]
+__all__ = ["annotation", "elementwise", "image", "index", "nn", "reduce", "shape"]

@@ -16,25 +16,20 @@ from ..table import native, stands_for
 from .common import Written, dtype, like, need_dtype
 
 _BINARY = (
-    *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power"),
-    *("maximum", "minimum", "left_shift", "right_shift", "atan2"),
-    *("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor"),
-    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    "add subtract multiply divide floor_divide mod floor_mod power maximum minimum left_shift "
+    "right_shift atan2 bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor "
+    "equal not_equal less less_equal greater greater_equal"
 )
 _UNARY = (
-    *("exp", "log", "sqrt", "rsqrt", "sigmoid", "erf"),
-    *("sin", "cos", "tan", "sinh", "cosh", "tanh"),
-    *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
-    *("negative", "abs", "sign", "floor", "ceil", "trunc"),
-    *("isnan", "isinf", "isfinite", "bitwise_not", "logical_not"),
+    "exp log sqrt rsqrt sigmoid erf sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh "
+    "negative abs sign floor ceil trunc isnan isinf isfinite bitwise_not logical_not"
 )
-for _name in _BINARY:
+for _name in _BINARY.split():
     native(_name, "lhs rhs")
-for _name in _UNARY:
+for _name in _UNARY.split():
     native(_name, "data")
-stands_for("fast_exp", "data", infer=like)(op.exp)
-stands_for("fast_erf", "data", infer=like)(op.erf)
-stands_for("fast_tanh", "data", infer=like)(op.tanh)
+for _name in ("exp", "erf", "tanh"):
+    stands_for(f"fast_{_name}", "data", infer=like)(getattr(op, _name))
 
 
 @stands_for("copy", "data", infer=like)
@@ -45,8 +40,8 @@ def _copy(data: relax.Expr) -> relax.Expr:
 
 @stands_for("round", "data", infer=like)
 def _round(data: relax.Expr) -> relax.Expr:
-    kind = dtype(data.ty)
-    if "float" not in (kind or "float"):
+    kind = need_dtype(data.ty, "round data")
+    if "float" not in kind:
         return data
     whole = op.trunc(data)
     half = op.greater_equal(op.abs(op.subtract(data, whole)), relax.const(0.5, kind))
@@ -59,7 +54,7 @@ def _logarithm(base: int) -> None:
         # In float64, so that a power of the base gives an integer in float32.
         wide = op.log(op.astype(data, "float64"))
         scaled = op.divide(wide, relax.const(math.log(base), "float64"))
-        return op.astype(scaled, dtype(data.ty))
+        return op.astype(scaled, need_dtype(data.ty, f"log{base} data"))
 
 
 _logarithm(2)
@@ -97,7 +92,7 @@ def _cast_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
 
 def _where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr | None:
     """Use Relax's own for a condition of booleans; Relay takes numbers too, of which 0 is false."""
-    return op.where(condition, x, y) if dtype(condition.ty) in (None, "bool") else None
+    return op.where(condition, x, y) if dtype(condition.ty) in ("", "bool") else None
 
 
 def _where_number(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:

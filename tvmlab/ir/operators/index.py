@@ -1,4 +1,4 @@
-"""Rows for operators that pick elements by their places: slices, indices, sorted places.
+"""Rows for operators that pick elements by their places, or make tensors of values and shapes.
 
 The sources are `src/relay/op/tensor/transform.cc`, `relay/attrs/{transform,algorithm}.h` and
 `topi/transform.h` of TVM 0.18.
@@ -6,27 +6,18 @@ The sources are `src/relay/op/tensor/transform.cc`, `relay/attrs/{transform,algo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from typing import Any
 
+import numpy as np
 from tvm import ir, relax, tirx
 from tvm.relax import op
 
 from ...errors import RelayError
 from ..table import native, stands_for
 from ..types import result
-from .common import (
-    Dims,
-    Values,
-    Written,
-    axes,
-    dims,
-    dtype,
-    need_dims,
-    need_dtype,
-    need_rank,
-    plain_dim,
-    rank,
-)
+from .common import Values, Written, ints, need_dims, need_dtype, need_rank, rank
+from .common import axes as counted
 
 native("collapse_sum_like", "data collapse_type")
 
@@ -39,25 +30,21 @@ def _strided_slice(
     slice_mode: str,
     axes: list[int] | None,
 ) -> relax.Expr:
-    if begin is None or end is None or len(begin) != len(end):
+    over = list(range(len(begin or ()))) if axes is None else axes
+    if begin is None or end is None or not len(begin) == len(end) == len(over):
         raise RelayError(
-            f"strided_slice needs a begin and an end of one length, not {begin} and {end}",
+            f"strided_slice needs begin, end and axes of one length, not {begin}, {end}, {over}",
             where="strided_slice",
         )
-    over = list(range(len(begin))) if axes is None else axes
-    if len(over) != len(begin) or (strides is not None and len(strides) > len(begin) > 0):
-        raise RelayError(
-            f"strided_slice has {len(begin)} places to begin, {len(over)} axes and strides "
-            f"{strides}",
-            where="strided_slice",
-        )
+    if strides is not None and len(strides) > len(begin) > 0:
+        what = f"strided_slice has {len(begin)} places to begin and strides {strides}"
+        raise RelayError(what, where="strided_slice")
     if slice_mode == "size":
         shape, strides = need_dims(data.ty, "strided_slice data"), None
         whole = [shape[axis] for axis in over]
         if not all(isinstance(size, int) for size in whole):
-            raise RelayError(
-                f"strided_slice by size needs to know the sizes {whole}", where="strided_slice"
-            )
+            what = f"strided_slice by size needs to know the sizes {whole}"
+            raise RelayError(what, where="strided_slice")
         end = [
             length if size < 0 else (first + length if first < 0 else first) + size
             for length, first, size in zip(whole, begin, end, strict=True)
@@ -74,27 +61,24 @@ def _strided_slice(
     return op.strided_slice(data, over, begin, end, strides + [1] * (len(begin) - len(strides)))
 
 
-def _strided_slice_back(call: relax.Call) -> Written | None:
-    data, *lists = call.args
-    found = [_numbers(given) for given in lists]
+def _slice_known(call: relax.Call) -> Values | None:
+    found = [_numbers(given) for given in call.args[1:]]
     if call.attrs.assume_inbound or any(numbers is None for numbers in found):
         return None
     over, begin, end = (list(numbers or ()) for numbers in found[:3])
     strides = found[3] if len(found) > 3 else (None if len(begin) == 1 else [1])
     if strides == [1] and len(found) > 3 and len(begin) != 1:
         return None
-    values = {"begin": begin, "end": end, "strides": strides, "slice_mode": "end"}
-    return [data], {**values, "axes": None if over == list(range(len(over))) else over}
+    values: Values = {"begin": begin, "end": end, "strides": strides, "slice_mode": "end"}
+    return {**values, "axes": None if over == list(range(len(over))) else over}
 
 
 def _numbers(given: relax.Expr) -> list[int] | None:
     """Take a Relax tuple of 64-bit integers apart; None where it is anything else."""
-    if not isinstance(given, relax.Tuple):
-        return None
-    fields = list(given.fields)
+    fields: list[Any] = list(given.fields) if isinstance(given, relax.Tuple) else [None]
     if not all(isinstance(f, tirx.IntImm) and str(f.ty) == "int64" for f in fields):
         return None
-    return [int(plain_dim(field)) for field in fields]
+    return [int(field.value) for field in fields]
 
 
 native(
@@ -102,46 +86,32 @@ native(
     "data",
     "begin:ints end:ints strides:ints slice_mode:str=end axes:ints",
     to_relax=_strided_slice,
-    from_relax=_strided_slice_back,
+    known=_slice_known,
     signature="data begin end strides axes slice_mode",
     defaults={"strides": [1], "axes": None},
 )
 
 
-def _sliced_axes(sizes: Dims, wanted: Dims, over: list[int] | None) -> list[int]:
-    if not over and len(sizes) < len(wanted):
+@stands_for("slice_like", "data shape_like", "axes:ints=None")
+def _slice_like(data: relax.Expr, other: relax.Expr, axes: list[int] | None) -> relax.Expr:
+    sizes, wanted = (need_dims(x.ty, "slice_like operand") for x in (data, other))
+    if not axes and len(sizes) < len(wanted):
         raise RelayError(
             f"data has {len(sizes)} dimensions, what it is to be like {len(wanted)}",
             where="slice_like",
             fix="name the axes",
         )
-    over = axes(over or range(len(wanted)), len(sizes), "slice_like data")
-    for axis in axes(over, len(wanted), "slice_like shape_like"):
+    over = counted(axes or range(len(wanted)), len(sizes), "slice_like data")
+    for axis in counted(over, len(wanted), "slice_like shape_like"):
         pair = sizes[axis], wanted[axis]
         if all(isinstance(size, int) for size in pair) and pair[0] < pair[1]:
-            raise RelayError(
-                f"axis {axis} of data has {pair[0]} elements, fewer than {pair[1]}",
-                where="slice_like",
-            )
-    return over
-
-
-def _sliced_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    sizes, wanted, kind = dims(types[0]), dims(types[1]), dtype(types[0]) or ""
-    if sizes is None or wanted is None:
-        ndim = rank(types[0])
-        return result(None, kind, -1 if ndim is None else ndim)
-    for axis in _sliced_axes(sizes, wanted, a["axes"]):
-        sizes[axis] = wanted[axis]
-    return result(sizes, kind)
-
-
-@stands_for("slice_like", "data shape_like", "axes:ints=None", infer=_sliced_type)
-def _slice_like(data: relax.Expr, other: relax.Expr, axes: list[int] | None) -> relax.Expr:
-    sizes, wanted = (need_dims(x.ty, "slice_like operand") for x in (data, other))
-    over = _sliced_axes(sizes, wanted, axes)
+            what = f"axis {axis} of data has {pair[0]} elements, fewer than {pair[1]}"
+            raise RelayError(what, where="slice_like")
     ends = [wanted[axis] for axis in over]
     return op.strided_slice(data, over, [0] * len(over), ends) if over else data
+
+
+_MODES = ("clip", "wrap", "fast")
 
 
 def _take(
@@ -150,20 +120,17 @@ def _take(
     if batch_dims != 0:
         raise RelayError("take is carried over with batch_dims=0 only", where="take")
     if mode not in _MODES:
-        raise RelayError(
-            f"take knows no mode {mode!r}", where="take", fix="give clip, wrap or fast"
-        )
+        what = f"take knows no mode {mode!r}"
+        raise RelayError(what, where="take", fix="give clip, wrap or fast")
     return None if axis is None and rank(data.ty) != 1 else op.take(data, indices, axis, mode)
 
 
-_MODES = ("clip", "wrap", "fast")
 native(
     "take",
     "data indices",
     "batch_dims:int=0 axis:int=None mode:str=clip",
     to_relax=_take,
-    fixed={"batch_dims": 0},
-    only=lambda call: call.attrs.mode in _MODES,
+    known=lambda call: {"batch_dims": 0} if call.attrs.mode in _MODES else None,
     expand=lambda data, indices, mode, **_: op.take(op.reshape(data, [-1]), indices, 0, mode),
     signature="data indices axis batch_dims mode",
 )
@@ -183,25 +150,122 @@ def _gather_nd(
 
 
 native("scatter_elements", "data indices updates", "axis:int=0 reduction:str=update")
+_INT32: Values = {"dtype": "int32"}
+_SORTED = "axis:int=-1 is_ascend:bool=True dtype:str="
+native("argsort", "data", _SORTED, is_ascend="!descending", defaults=_INT32)
 native(
-    "argsort",
+    "sort",
     "data",
-    "axis:int=-1 is_ascend:bool=True dtype:str=",
+    _SORTED,
     is_ascend="!descending",
-    defaults={"dtype": "int32"},
+    known={"dtype": ""},
+    signature="data axis is_ascend",
 )
 native(
     "topk",
     "data",
     "k:int=1 axis:int=-1 ret_type:str=both is_ascend:bool=False dtype:str=",
     is_ascend="!largest",
-    defaults={"dtype": "int32"},
+    defaults=_INT32,
 )
+
+# Tensors made of a value and a shape, and the shapes and sizes of others
+
+for _name, _operands in (
+    ("zeros_like", "data"), ("ones_like", "data"), ("full_like", "data fill_value")
+):  # fmt: skip
+    native(_name, _operands, known=lambda call: None if call.attrs.dtype is not None else {})
+
+
+def _filled(name: str, operands: str = "", defaults: Values | None = None) -> None:
+    def to_relax(*given: relax.Expr, shape: list[int] | None, dtype: str) -> relax.Expr:
+        if shape is None or not (dtype or given):
+            missing = "shape" if shape is None else "dtype"
+            fix = f"give {missing}={'[...]' if shape is None else repr('float32')}"
+            raise RelayError(f"{name} needs a {missing}", where=name, fix=fix)
+        return getattr(op, name)(shape, *given, dtype or None)
+
+    def from_relax(call: relax.Call) -> Written | None:
+        shape, *given = call.args
+        found = ints(shape)
+        values = {"shape": found, "dtype": str(call.attrs.dtype or "")}
+        return None if found is None else (given, values)
+
+    spec = "shape:ints dtype:str="
+    native(name, operands, spec, to_relax=to_relax, from_relax=from_relax, defaults=defaults)
+
+
+_filled("zeros")
+_filled("ones")
+_filled("full", "fill_value", {"shape": []})
+
+
+def _immediate(bound: relax.Expr) -> Any:
+    if not isinstance(bound, ir.GenericConst) or rank(bound.ty) != 0:
+        raise RelayError(
+            "start, stop and step of arange must be constants of one number each",
+            where="arange",
+            fix="give them with relay.const, or bind the parameters first",
+        )
+    kind, value = need_dtype(bound.ty, "arange's bound"), bound.value.numpy()[()]
+    if "float" in kind:
+        return tirx.FloatImm(kind, float(value))
+    return tirx.IntImm(kind, int(value))
+
+
+def _arange_back(call: relax.Call) -> Written | None:
+    kind = str(call.attrs.dtype)
+    # Relay's type relation asks for bounds of the dtype of the result.
+    if not all(isinstance(b, tirx.IntImm | tirx.FloatImm) and str(b.ty) == kind for b in call.args):
+        return None
+    bounds = [relax.const(bound.value, kind) for bound in call.args]
+    return bounds, {"start": None, "stop": None, "step": None, "dtype": kind}
+
+
 native(
-    "sort",
-    "data",
-    "axis:int=-1 is_ascend:bool=True dtype:str=",
-    is_ascend="!descending",
-    fixed={"dtype": ""},
-    signature="data axis is_ascend",
+    "arange",
+    "start stop step",
+    # Relay prints the operands a second time, as attributes.
+    "start:any=None stop:any=None step:any=None dtype:str",
+    to_relax=lambda *bounds, dtype, **_: op.arange(*map(_immediate, bounds), dtype=dtype),
+    from_relax=_arange_back,
+    signature="start stop step dtype",
+    defaults={"dtype": "float32"},
 )
+
+
+@stands_for("one_hot", "indices on_value off_value", "depth:int=1 axis:int=-1 dtype:str=")
+def _one_hot(
+    indices: relax.Expr, on_value: relax.Expr, off_value: relax.Expr, **a: Any
+) -> relax.Expr:
+    if not a["dtype"]:
+        raise RelayError("one_hot needs a dtype", where="one_hot", fix='give dtype="float32", say')
+    ndim = need_rank(indices.ty, "one_hot indices")
+    (axis,) = counted([a["axis"]], ndim + 1, "one_hot result")
+    kind = need_dtype(indices.ty, "one_hot indices")
+    depths = np.arange(a["depth"], dtype=kind).reshape([-1] + [1] * (ndim - axis))
+    hit = op.equal(op.expand_dims(indices, axis), relax.const(depths, kind))
+    return op.where(hit, op.astype(on_value, a["dtype"]), op.astype(off_value, a["dtype"]))
+
+
+@stands_for("shape_of", "data", "dtype:str=", defaults=_INT32)
+def _shape_of(data: relax.Expr, dtype: str) -> relax.Expr:
+    shape, kind = need_dims(data.ty, "shape_of data"), dtype or "int32"
+    if all(isinstance(size, int) for size in shape):
+        return relax.const(np.array(shape, kind), kind)
+    return op.astype(op.shape_to_tensor(op.shape_of(data)), kind)
+
+
+@stands_for(
+    "ndarray_size",
+    "data",
+    "dtype:str=",
+    infer=lambda _, a: result([], a["dtype"] or "int32"),
+    defaults=_INT32,
+)
+def _size(data: relax.Expr, dtype: str) -> relax.Expr:
+    shape = need_dims(data.ty, "ndarray_size data")
+    if not all(isinstance(size, int) for size in shape):
+        what = "the size is known at run time only"
+        raise RelayError(what, where="ndarray_size", fix="bind the shape")
+    return relax.const(math.prod(shape), dtype or "int32")

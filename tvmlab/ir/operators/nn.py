@@ -1,4 +1,4 @@
-"""Rows for networks' simple layers: products, biases, activations, softmax, dropout, padding.
+"""Rows for networks' simple layers: products, biases, activations, padding, normalizations.
 
 Names, attributes and types are those of src/relay/op/nn/nn.cc and pad.cc (TVM 0.18).
 """
@@ -6,6 +6,7 @@ Names, attributes and types are those of src/relay/op/nn/nn.cc and pad.cc (TVM 0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from .. import dialect
 from ..products import batch_matmul_shape, dense_shape
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
-from .checks import relay_errors
-from .common import Values, Written, like, rank
+from .common import Values, Written, axes, like, need_dims, need_dtype, need_rank, rank
 
 
 def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
@@ -40,25 +40,21 @@ def _dense(data: relax.Expr, weight: relax.Expr, units: int | None, out_dtype: s
     return op.matmul(data, _turned(weight, True), out_dtype or None)
 
 
-def _transposed_type(ty: ir.Type, turn: bool, name: str) -> Tensor:
-    known = view("nn.matmul", name, ty)
-    if not turn or known.shape is None:
-        return known
-    shape = [*known.shape[:-2], *known.shape[:-3:-1]]
-    return Tensor(known.call, name, shape, known.ndim, known.dtype)
-
-
 def _matmul_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    first = _transposed_type(types[0], a["transpose_a"], "tensor_a")
+    def turned(place: int, turn: bool) -> Tensor:
+        known = view("nn.matmul", f"tensor_{'ab'[place]}", types[place])
+        if not turn or known.shape is None:
+            return known
+        return replace(known, shape=[*known.shape[:-2], *known.shape[:-3:-1]])
+
     # `dense_shape` takes the second one transposed.
-    second = _transposed_type(types[1], not a["transpose_b"], "tensor_b")
+    first, second = turned(0, a["transpose_a"]), turned(1, not a["transpose_b"])
     shape, _ = dense_shape(first, second, a["units"])
     return result(shape, a["out_dtype"] or first.dtype, first.ndim)
 
 
 def _batch_matmul_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    name = "nn.batch_matmul"
-    x, y = view(name, "tensor_a", types[0]), view(name, "tensor_b", types[1])
+    x, y = (view("nn.batch_matmul", f"tensor_{'ab'[i]}", types[i]) for i in range(2))
     return result(batch_matmul_shape(x, y, a), a["out_dtype"] or x.dtype, 3)
 
 
@@ -69,35 +65,31 @@ def _product(a: relax.Expr, b: relax.Expr, **given: Any) -> relax.Expr:
 
 def _matmul_row(name: str, ndim: int, infer: dialect.Infer) -> None:
     """Add a product of matrices: Relax's own where both have `ndim` axes and none is transposed."""
-    units = ndim == 2
-
-    def fits(*given: relax.Expr) -> bool:
-        return all(rank(x.ty) == ndim for x in given)
 
     def to_relax(*given: relax.Expr, **a: Any) -> relax.Expr | None:
-        if a["transpose_a"] or a["transpose_b"] or not fits(*given):
+        if a["transpose_a"] or a["transpose_b"] or any(rank(x.ty) != ndim for x in given):
             return None
-        with relay_errors():
-            infer([x.ty for x in given], a)
+        infer([x.ty for x in given], a)
         return op.matmul(*given, a["out_dtype"] or None)
 
-    def from_relax(call: relax.Call) -> Written:
+    def known(call: relax.Call) -> Values | None:
+        if any(rank(x.ty) != ndim for x in call.args):
+            return None
         columns = view(name, "tensor_b", call.args[1].ty).size(1)
-        found: Values = {"units": columns if isinstance(columns, int) else None} if units else {}
-        found["out_dtype"] = str(call.attrs.out_dtype or "")
-        return list(call.args), found | {"transpose_a": False, "transpose_b": False}
+        units = columns if isinstance(columns, int) else None
+        return {"units": units, "transpose_a": False, "transpose_b": False}
 
+    spec = "out_dtype:str= transpose_a:bool=False transpose_b:bool=False"
     native(
         name,
         "tensor_a tensor_b",
-        f"{'units:int=None ' * units}out_dtype:str= transpose_a:bool=False transpose_b:bool=False",
+        f"units:int=None {spec}" if ndim == 2 else spec,
         "matmul",
         to_relax=to_relax,
-        from_relax=from_relax,
-        only=lambda call: fits(*call.args),
+        known=known,
         expand=_product,
         infer=infer,
-        defaults=None if units else {"transpose_b": True},
+        defaults=None if ndim == 2 else {"transpose_b": True},
     )
 
 
@@ -105,30 +97,25 @@ _matmul_row("nn.matmul", 2, _matmul_type)
 _matmul_row("nn.batch_matmul", 3, _batch_matmul_type)
 
 
-def _bias_add_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    data, bias = view("nn.bias_add", "data", types[0]), view("nn.bias_add", "bias", types[1])
-    bias.rank(1)
-    if data.dtype:
-        bias.holds((data.dtype,))
-    size = data.size(a["axis"])
-    if size is not None and differ(size, bias.size(0)):
-        raise RelayError(
-            f"bias has {bias.size(0)} values; the data of shape {data.shape} has {size} along "
-            f"axis {a['axis']}",
-            where=bias.where,
-        )
-    return result(data.shape, data.dtype or bias.dtype, data.ndim)
-
-
-@stands_for("nn.bias_add", "data bias", "axis:int=1", infer=_bias_add_type)
+@stands_for("nn.bias_add", "data bias", "axis:int=1")
 def _bias_add(data: relax.Expr, bias: relax.Expr, axis: int) -> relax.Expr:
-    behind = data.ty.ndim - 1 - axis % data.ty.ndim
-    axes = tuple(range(1, behind + 1))
-    if not axes:
+    known, values = view("nn.bias_add", "data", data.ty), view("nn.bias_add", "bias", bias.ty)
+    values.rank(1)
+    if known.dtype:
+        values.holds((known.dtype,))
+    size = known.size(axis)
+    if size is not None and differ(size, values.size(0)):
+        raise RelayError(
+            f"bias has {values.size(0)} values; the data of shape {known.shape} has {size} along "
+            f"axis {axis}",
+            where=values.where,
+        )
+    behind = tuple(range(1, known.ndim - known.axis(axis)))
+    if not behind:
         return op.add(data, bias)
     if isinstance(bias, ir.GenericConst):  # FoldConstant would compile a kernel for each
-        return op.add(data, relax.const(np.expand_dims(bias.value.numpy(), axes)))
-    return op.add(data, op.expand_dims(bias, list(axes)))
+        return op.add(data, relax.const(np.expand_dims(bias.value.numpy(), behind)))
+    return op.add(data, op.expand_dims(bias, list(behind)))
 
 
 native("nn.relu", "data")
@@ -147,20 +134,10 @@ stands_for("nn.fast_softmax", "data", "axis:int=-1", infer=like)(op.nn.softmax)
 _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 
 
-def _pad_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    data, value = view("nn.pad", "data", types[0]), view("nn.pad", "pad_value", types[1])
-    value.rank(0)
-    _pad_check(data, **a)
-    if data.shape is None:
-        return result(None, data.dtype, len(a["pad_width"]))
-    pairs = zip(data.shape, a["pad_width"], strict=True)
-    return result([size + sum(pair) for size, pair in pairs], data.dtype)
-
-
-def _pad_check(data: Tensor, pad_width: list[Any], pad_mode: str) -> None:
+def _check_pad(data: Tensor, pad_width: list[Any], pad_mode: str = "constant") -> None:
     where = "nn.pad, attribute pad_width"
-    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pad_width):
-        raise RelayError(f"pad_width {pad_width} is no list of pairs", where=where)
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pad_width):
+        raise RelayError(f"pad_width {pad_width} is not a list of pairs", where=where)
     if data.ndim >= 0 and len(pad_width) != data.ndim:
         raise RelayError(
             f"pad_width has {len(pad_width)} pairs; the data has {data.ndim} dimensions",
@@ -173,6 +150,23 @@ def _pad_check(data: Tensor, pad_width: list[Any], pad_mode: str) -> None:
         )
 
 
+def _pad_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
+    data = view("nn.pad", "data", types[0])
+    view("nn.pad", "pad_value", types[1]).rank(0)
+    _check_pad(data, **a)
+    if data.shape is None:
+        return result(None, data.dtype, len(a["pad_width"]))
+    pairs = zip(data.shape, a["pad_width"], strict=True)
+    return result([size + sum(pair) for size, pair in pairs], data.dtype)
+
+
+def _native_pad(
+    data: relax.Expr, value: float, pad_width: list[Any], pad_mode: str = "constant"
+) -> relax.Expr:
+    flat = [size for pair in pad_width for size in pair]
+    return op.nn.pad(data, flat, _MODES[pad_mode], value)
+
+
 def _constant(value: relax.Expr) -> Any:
     """Return a scalar constant's value as NumPy has it, None where it is no such constant."""
     if not isinstance(value, ir.GenericConst) or rank(value.ty) != 0:
@@ -180,27 +174,24 @@ def _constant(value: relax.Expr) -> Any:
     return value.value.numpy()[()]
 
 
-def _native_pad(data: relax.Expr, value: float, a: Values) -> relax.Expr:
-    flat = [size for pair in a["pad_width"] for size in pair]
-    return op.nn.pad(data, flat, _MODES[a["pad_mode"]], value)
-
-
 def _pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr:
     number = _constant(value)
     if number is not None and float(number) == number:
-        return _native_pad(data, float(number), a)
+        return _native_pad(data, float(number), **a)
+    padded = _native_pad(data, 0.0, **a)
     if a["pad_mode"] != "constant":
-        return _native_pad(data, 0.0, a)
+        return padded
     # A value known at run time only: take it where a mask, padded alike, is zero.
-    inside = op.astype(_native_pad(op.ones_like(data, "uint8"), 0.0, a), "bool")
-    return op.where(inside, _native_pad(data, 0.0, a), op.astype(value, str(data.ty.dtype)))
+    inside = op.astype(_native_pad(op.ones_like(data, "uint8"), 0.0, **a), "bool")
+    return op.where(inside, padded, op.astype(value, need_dtype(data.ty, "nn.pad data")))
 
 
 def _to_relax_pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr | None:
-    known, number = view("nn.pad", "data", data.ty), _constant(value)
-    _pad_check(known, **a)
-    own = isinstance(number, np.float32) and known.ndim >= 0
-    return _native_pad(data, float(number), a) if own else None
+    number = _constant(value)
+    if not isinstance(number, np.float32) or rank(data.ty) is None:
+        return None
+    _check_pad(view("nn.pad", "data", data.ty), **a)
+    return _native_pad(data, float(number), **a)
 
 
 def _from_relax_pad(call: relax.Call) -> Written | None:
@@ -230,3 +221,95 @@ native(
     signature="data pad_width pad_value pad_mode",
     defaults={"pad_value": 0},
 )
+
+
+# Normalizations
+
+_SPEC = "axis:int={} epsilon:float=1e-5 center:bool=True scale:bool=True"
+# Relay has no momentum, which matters in training only: 0.9 is ONNX's default, so that a network
+# from there is unchanged after a round trip.
+native(
+    "nn.batch_norm",
+    "data gamma beta moving_mean moving_var",
+    _SPEC.format(1),
+    to_relax=lambda *given, **a: op.nn.batch_norm(*given, **a, momentum=0.9, training=False),
+    known=lambda call: None if call.attrs.training else {},
+)
+
+
+def _norm(name: str, spec: str) -> None:
+    """Add a layer, instance or group normalization.
+
+    Relax's own multiply and add whatever ``scale`` and ``center`` are, so they serve where both
+    are set, and an operator of ours elsewhere.
+    """
+    layer = name == "nn.layer_norm"
+
+    def over(axis: int, ndim: int) -> list[int]:
+        return [axis] if layer else [i for i in range(1, ndim) if i != axis % ndim]
+
+    def make(*given: relax.Expr, axis: int, **a: Any) -> relax.Expr:
+        channels = {} if layer else {"channel_axis": axis}
+        axes = over(axis, need_rank(given[0].ty, f"{name} data"))
+        return getattr(op.nn, name[3:])(*given, axes=axes, **channels, **a)
+
+    def expand(data: relax.Expr, gamma: relax.Expr, beta: relax.Expr, **a: Any) -> relax.Expr:
+        gamma = gamma if a["scale"] else op.ones_like(gamma)
+        beta = beta if a["center"] else op.zeros_like(beta)
+        return make(data, gamma, beta, **a | {"center": True, "scale": True})
+
+    def to_relax(*given: relax.Expr, **a: Any) -> relax.Expr | None:
+        data = view(name, "data", given[0].ty)
+        data.axis(a["axis"])
+        return make(*given, **a) if a["center"] and a["scale"] and data.ndim >= 0 else None
+
+    def known(call: relax.Call) -> Values | None:
+        a, ndim = call.attrs, rank(call.args[0].ty)
+        if ndim is None:
+            return None
+        axis = int(a.axes[0] if layer else a.channel_axis)
+        # Relax normalizes over any axes, Relay over those that its one axis implies.
+        one, other = (sorted(int(i) % ndim for i in some) for some in (a.axes, over(axis, ndim)))
+        return {"axis": axis} if one == other else None
+
+    operands = "data gamma beta"
+    native(name, operands, spec, to_relax=to_relax, known=known, expand=expand, infer=like)
+
+
+_norm("nn.layer_norm", _SPEC.format(-1))
+_norm("nn.instance_norm", _SPEC.format(1))
+_norm("nn.group_norm", f"num_groups:int=0 {_SPEC.format(1)}")
+
+
+def _scalar(value: float, like: relax.Expr) -> relax.Expr:
+    return relax.const(value, need_dtype(like.ty, "normalization data"))
+
+
+@stands_for(
+    "nn.lrn",
+    "data",
+    "size:int=5 axis:int=1 bias:float=2.0 alpha:float=0.0001 beta:float=0.75",
+    defaults={"alpha": 0.00001},
+)
+def _lrn(
+    data: relax.Expr, size: int, axis: int, bias: float, alpha: float, beta: float
+) -> relax.Expr:
+    if size % 2 == 0:
+        raise RelayError(f"size is {size}; it has to be odd", where="nn.lrn, size")
+    shape = need_dims(data.ty, "nn.lrn data")
+    (axis,) = axes([axis], len(shape), "nn.lrn data")
+    widths = [0] * (2 * len(shape))
+    widths[2 * axis] = widths[2 * axis + 1] = size // 2
+    squares = op.nn.pad(op.multiply(data, data), widths)
+    total = op.strided_slice(squares, [axis], [0], [shape[axis]])
+    for start in range(1, size):
+        part = op.strided_slice(squares, [axis], [start], [shape[axis] + start])
+        total = op.add(total, part)
+    base = op.add(op.multiply(total, _scalar(alpha / size, data)), _scalar(bias, data))
+    return op.divide(data, op.power(base, _scalar(beta, data)))
+
+
+@stands_for("nn.l2_normalize", "data", "eps:float axis:ints", defaults={"axis": None})
+def _l2_normalize(data: relax.Expr, eps: float, axis: list[int] | None) -> relax.Expr:
+    total = op.sum(op.multiply(data, data), axis or None, keepdims=True)
+    return op.divide(data, op.sqrt(op.maximum(total, _scalar(eps, data))))

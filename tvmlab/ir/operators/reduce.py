@@ -2,7 +2,8 @@
 
 The sources are `src/relay/op/tensor/reduce.cc` and `topi/reduction.h` of TVM 0.18: no axis, or an
 empty list of them, means all; ``exclude`` means all but those given. The mean of integers
-truncates, that of float16 is summed in float32, and ``argmax`` gives int32.
+truncates, that of float16 is summed in float32, and ``argmax`` returns int32. ``einsum`` is in
+`src/relay/op/tensor/math.cc`; Relax calls its letters ``subscripts``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from tvm.relax import op
 
 from ...errors import RelayError
 from .. import dialect
-from ..table import attributes, native, stands_for, values_of
+from ..table import native, stands_for
 from ..types import result
-from .common import Dims, Values, Written, axes, dims, dtype, need_dims, need_dtype, need_rank, rank
+from .common import Dims, Values, axes, dims, dtype, need_dims, need_dtype, need_rank, rank
 
 _REDUCE = "axis:ints=None keepdims:bool=False exclude:bool=False"
 
@@ -46,7 +47,7 @@ def _infer(name: str, kind: str = "", check: Callable[..., None] | None = None) 
     """Make the type rule of a reduction, to a dtype or to that of the data."""
 
     def infer(types: Sequence[ir.Type], a: Values) -> ir.Type:
-        shape, ndim, out = dims(types[0]), rank(types[0]), kind or dtype(types[0]) or ""
+        shape, ndim, out = dims(types[0]), rank(types[0]), kind or dtype(types[0])
         if check is not None:
             check(types[0], a)
         if ndim is None:
@@ -60,35 +61,26 @@ def _infer(name: str, kind: str = "", check: Callable[..., None] | None = None) 
     return infer
 
 
-def _from_relax(call: relax.Call) -> Written | None:
-    found = values_of(call, attributes(_REDUCE), exclude=False)
-    if found["axis"] == []:  # Relax reduces no axis at all; in Relay an empty list means all
-        ndim = rank(call.args[0].ty)
-        if not ndim:
-            return None
-        found |= {"axis": list(range(ndim)), "exclude": True}
-    return list(call.args), found
+def _known(call: relax.Call) -> Values | None:
+    if call.attrs.axis is None or len(call.attrs.axis) > 0:
+        return {"exclude": False}
+    # Relax reduces no axis at all; in Relay an empty list means all.
+    ndim = rank(call.args[0].ty)
+    return {"axis": list(range(ndim)), "exclude": True} if ndim else None
 
 
-def _to_relax(name: str, data: relax.Expr, a: Values) -> relax.Expr:
-    over = a["axis"] or None
-    if a["exclude"]:
-        over = _reduced(a, need_rank(data.ty, f"{name} data"), name)
-    return getattr(op, name)(data, over, a["keepdims"])
+def _to_relax(name: str) -> Callable[..., relax.Expr]:
+    def make(data: relax.Expr, **a: Any) -> relax.Expr:
+        over = a["axis"] or None
+        if a["exclude"]:
+            over = _reduced(a, need_rank(data.ty, f"{name} data"), name)
+        return getattr(op, name)(data, over, a["keepdims"])
 
-
-def _row(name: str) -> None:
-    native(
-        name,
-        "data",
-        _REDUCE,
-        to_relax=lambda data, **a: _to_relax(name, data, a),
-        from_relax=_from_relax,
-    )
+    return make
 
 
 for _name in ("sum", "max", "min", "prod"):
-    _row(_name)
+    native(_name, "data", _REDUCE, to_relax=_to_relax(_name), known=_known)
 
 
 def _count(shape: Dims, over: Sequence[int], name: str) -> int:
@@ -112,16 +104,15 @@ def _mean(data: relax.Expr, **a: Any) -> relax.Expr:
 
 
 def _has_own_mean(data: relax.Expr) -> bool:
-    return dtype(data.ty) in (None, "float32", "float64")
+    return dtype(data.ty) in ("", "float32", "float64")
 
 
 native(
     "mean",
     "data",
     _REDUCE,
-    to_relax=lambda data, **a: _to_relax("mean", data, a) if _has_own_mean(data) else None,
-    from_relax=_from_relax,
-    only=lambda call: _has_own_mean(call.args[0]),
+    to_relax=lambda data, **a: _to_relax("mean")(data, **a) if _has_own_mean(data) else None,
+    known=lambda call: _known(call) if _has_own_mean(call.args[0]) else None,
     expand=_mean,
     infer=_infer("mean"),
 )
@@ -134,20 +125,19 @@ def _variance(data: relax.Expr, mean: relax.Expr, **a: Any) -> relax.Expr:
     count = _count(shape, over, "variance") - int(a["unbiased"])
     away = op.subtract(data, mean)
     square = op.multiply(away, away)
-    wide = "float32" if kind == "float16" else kind
-    total = op.sum(op.astype(square, wide) if wide != kind else square, over, a["keepdims"])
-    found = op.divide(total, relax.const(count, wide))
-    return op.astype(found, kind) if wide != kind else found
+    if kind != "float16":
+        return op.divide(op.sum(square, over, a["keepdims"]), relax.const(count, kind))
+    total = op.sum(op.astype(square, "float32"), over, a["keepdims"])
+    return op.astype(op.divide(total, relax.const(count, "float32")), kind)
 
 
 def _of_booleans(name: str, make: Callable[..., relax.Expr]) -> None:
     """Add ``all`` or ``any``: the least, or the greatest, of zeros and ones."""
 
     def check(ty: ir.Type, _: Values) -> None:
-        if dtype(ty) not in (None, "bool"):
-            raise RelayError(
-                f"{name} takes booleans, not {dtype(ty)}", where=name, fix="cast the data"
-            )
+        if dtype(ty) not in ("", "bool"):
+            what = f"{name} takes booleans, not {dtype(ty)}"
+            raise RelayError(what, where=name, fix="cast the data")
 
     @stands_for(name, "data", _REDUCE, infer=_infer(name, "bool", check))
     def _(data: relax.Expr, **a: Any) -> relax.Expr:
@@ -198,3 +188,30 @@ _place("argmax", op.argmax)
 _place("argmin", op.argmin)
 native("cumsum", "data", "axis:int=None dtype:str= exclusive:bool=False")
 native("cumprod", "data", "axis:int=None dtype:str= exclusive:bool=False")
+
+
+def _einsum(data: relax.Expr, equation: str) -> relax.Expr:
+    """Refuse what NumPy refuses, on arrays of the same shapes: some of it ends TVM's process."""
+    terms, arrow, out = equation.replace(" ", "").partition("->")
+    words = terms.split(",")
+    types = data.ty.fields if isinstance(data.ty, relax.TupleType) else [None] * len(words)
+    try:
+        if len(words) != len(types):
+            raise ValueError(f"it is about {len(words)} operands, and {len(types)} are given")
+        if arrow and ("..." in terms) != ("..." in out):
+            raise ValueError(f"only one side of {equation!r} has the axes of ...")
+        shapes = []
+        for word, ty in zip(words, types, strict=True):
+            ndim = rank(ty, "einsum data")
+            unknown = [1] * (len(word.replace("...", "")) if ndim is None else ndim)
+            shape = dims(ty, "einsum data") or unknown
+            shapes.append([size if isinstance(size, int) else 1 for size in shape])
+        arrays = [np.broadcast_to(np.int8(0), shape) for shape in shapes]
+        np.einsum_path(equation, *arrays, optimize=False)
+    except (ValueError, IndexError) as error:
+        what = f"einsum of {equation!r}: {error}"
+        raise RelayError(what, where="einsum", fix='say it as in "ij,jk->ik"') from error
+    return op.einsum(data, equation)
+
+
+native("einsum", "data", "equation:str=", to_relax=_einsum, equation="subscripts")

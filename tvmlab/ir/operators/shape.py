@@ -1,34 +1,92 @@
 """Rows for operators that move elements and compute none.
 
-The sources are `src/relay/op/tensor/transform.cc` and `relay/attrs/transform.h` of TVM 0.18.
+The sources are `src/relay/op/tensor/transform.cc`, `relay/attrs/transform.h`, and for layouts
+`src/tir/ir/data_layout.cc` and `topi/transform.h` of TVM 0.18.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import relax, s_tir, sym, tirx
 from tvm.relax import op
 
 from ...errors import RelayError
-from ..table import native, stands_for
-from ..types import result
-from .common import (
-    Values,
-    Written,
-    axes,
-    dims,
-    dtype,
-    ints,
-    need_dims,
-    need_rank,
-    plain_dim,
-    same,
-    tensor,
-)
-from .reshape import resolved
+from ..graph import has_type
+from ..table import LAYOUT, native, stands_for
+from ..types import plain
+from .common import Dims, Values, axes, dims, ints, need_dims, need_rank
+
+
+def _resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
+    """Return the shape that Relay's `InferNewShape` makes of a ``newshape``.
+
+    A number there is a size; 0, the size at this place (or no elements, with `allowzero`); -1, what
+    is left over; -2, all sizes from this place on; -3, the product of the next two; -4, the next
+    size split into the two numbers that follow, of which one can be -1.
+    """
+
+    def error(why: str) -> RelayError:
+        what = f"the newshape {list(newshape)} for data of shape {list(old)} {why}"
+        return RelayError(what, where="reshape")
+
+    def divided(size: Any, by: Sequence[int]) -> Any:
+        for number in by:
+            if number <= 0 or (isinstance(size, int) and size % number):
+                raise error(f"does not divide {size} by {number}")
+            size = plain(size // number)
+        return plain(size)
+
+    new: list[Any] = []
+    # What the result has of the old sizes, and what else, to find the size left over.
+    taken: set[int] = set()
+    given: list[Any] = []
+    at, unknown = 0, None
+
+    def take() -> Any:
+        nonlocal at
+        if at >= len(old):
+            raise error("goes beyond the data's axes")
+        taken.add(at)
+        at += 1
+        return old[at - 1]
+
+    words = iter(newshape)
+    for word in words:
+        if word > 0 or (word == 0 and allowzero):
+            new.append(word)
+            given.append(word)
+            at += 1
+        elif word == 0:
+            new.append(take())
+        elif word == -1:
+            if unknown is not None:
+                raise error("leaves two sizes open")
+            unknown = len(new)
+            new.append(1)
+            at += 1
+        elif word == -2:
+            new += [take() for _ in old[at:]]
+        elif word == -3:
+            new.append(plain(take() * take()))
+        else:
+            a, b = (next(words, 0), next(words, 0)) if word == -4 else (0, 0)
+            if not a or not b:
+                raise error(f"holds {word}, which means nothing there")
+            if a == b == -1:
+                raise error("leaves both halves of a split open")
+            size = take()
+            new += [divided(size, [b]) if a == -1 else a, divided(size, [a]) if b == -1 else b]
+    if unknown is not None:
+        left = math.prod(size for axis, size in enumerate(old) if axis not in taken)
+        new[unknown] = divided(left, given)
+    if all(isinstance(size, int) for size in (*old, *new)) and math.prod(old) != math.prod(new):
+        raise error(f"holds {math.prod(new)} elements, the data {math.prod(old)}")
+    return new
 
 
 def _reshape(data: relax.Expr, newshape: list[int] | None, allowzero: bool) -> relax.Expr:
@@ -36,29 +94,27 @@ def _reshape(data: relax.Expr, newshape: list[int] | None, allowzero: bool) -> r
         raise RelayError("reshape needs a shape", where="reshape", fix="give newshape=[...]")
     if all(size > 0 for size in newshape):
         return op.reshape(data, newshape)
-    return op.reshape(data, resolved(need_dims(data.ty, "reshape data"), newshape, allowzero))
+    return op.reshape(data, _resolved(need_dims(data.ty, "reshape data"), newshape, allowzero))
 
 
-def _reshape_back(call: relax.Call) -> Written | None:
+def _reshape_known(call: relax.Call) -> Values | None:
     data, shape = call.args
-    if not isinstance(shape, relax.ShapeExpr):
-        return None
-    sizes = ints(shape)
+    sizes, old = ints(shape), dims(data.ty)
     if sizes is not None:
-        return [data], {"newshape": sizes, "allowzero": 0 in sizes}
-    # A symbol is written as the size it copies, and one that copies none as what is left over.
-    old = dims(data.ty)
-    if old is None:
+        return {"newshape": sizes, "allowzero": 0 in sizes}
+    if old is None or not isinstance(shape, relax.ShapeExpr):
         return None
+    # A symbol is written as the size it copies, and one that copies none as what is left over.
+    same = sym.Analyzer().can_prove_equal
     said = []
     for place, size in enumerate(shape.values):
-        copied = place < len(old) and same(plain_dim(size), old[place])
+        copied = place < len(old) and same(size, old[place])
         said.append(int(size.value) if isinstance(size, tirx.IntImm) else (0 if copied else -1))
     if said.count(-1) > 1 or any(isinstance(s, tirx.IntImm) and s == 0 for s in shape.values):
         return None
-    again = op.reshape(data, resolved(old, said, False))
+    again = op.reshape(data, _resolved(old, said, False))
     equal = tvm_ffi.structural_equal(again.args[1], shape)
-    return ([data], {"newshape": said, "allowzero": False}) if equal else None
+    return {"newshape": said, "allowzero": False} if equal else None
 
 
 native(
@@ -66,7 +122,7 @@ native(
     "data",
     "newshape:ints allowzero:bool=False",
     to_relax=_reshape,
-    from_relax=_reshape_back,
+    known=_reshape_known,
 )
 
 
@@ -83,7 +139,7 @@ def _reshape_like(data: relax.Expr, other: relax.Expr, **a: int | None) -> relax
 
 
 def _transpose(data: relax.Expr, axes: list[int] | None) -> relax.Expr:
-    if tensor(data.ty, "transpose data") is not None:
+    if has_type(data):
         need_rank(data.ty, "transpose data")
     return op.permute_dims(data, axes)
 
@@ -95,22 +151,20 @@ native(
 
 def _expand_dims(data: relax.Expr, axis: int, num_newaxis: int) -> relax.Expr:
     if not 0 <= num_newaxis <= 64:
-        raise RelayError(
-            f"num_newaxis is {num_newaxis}; it is between 0 and 64", where="expand_dims"
-        )
+        what = f"num_newaxis is {num_newaxis}; it is between 0 and 64"
+        raise RelayError(what, where="expand_dims")
     if axis < 0 and num_newaxis != 1:
         # Relay counts from the end of the data, Relax from that of the result.
         axis += need_rank(data.ty, "expand_dims data") + 1
     return op.expand_dims(data, list(range(axis, axis + num_newaxis)))
 
 
-def _expand_dims_back(call: relax.Call) -> Written | None:
+def _expand_dims_known(call: relax.Call) -> Values | None:
     given = [int(axis) for axis in call.attrs.axis]
     first = given[0] if given else 0
     in_a_row = given == list(range(first, first + len(given)))
-    if not in_a_row or (first < 0 and len(given) != 1):
-        return None
-    return list(call.args), {"axis": first, "num_newaxis": len(given)}
+    fits = in_a_row and (first >= 0 or len(given) == 1)
+    return {"axis": first, "num_newaxis": len(given)} if fits else None
 
 
 native(
@@ -118,7 +172,7 @@ native(
     "data",
     "axis:int num_newaxis:int=1",
     to_relax=_expand_dims,
-    from_relax=_expand_dims_back,
+    known=_expand_dims_known,
 )
 
 
@@ -127,16 +181,18 @@ def _squeeze(data: relax.Expr, axis: list[int] | None) -> relax.Expr:
     if axis is not None and shape is not None:
         for place in axes(axis, len(shape), "squeeze data"):
             if isinstance(shape[place], int) and shape[place] != 1:
-                raise RelayError(
-                    f"squeeze cannot take axis {place} away, which has size {shape[place]}",
-                    where="squeeze",
-                )
+                what = f"squeeze cannot take axis {place} away, which has size {shape[place]}"
+                raise RelayError(what, where="squeeze")
     return op.squeeze(data, axis)
 
 
+def _has_axis(call: relax.Call) -> Values | None:
+    return None if call.attrs.axis is None else {}
+
+
 native("squeeze", "data", "axis:ints=None", to_relax=_squeeze)
-native("concatenate", "data", "axis:int=0", "concat", only=lambda call: call.attrs.axis is not None)
-native("stack", "data", "axis:int=0", only=lambda call: call.attrs.axis is not None)
+native("concatenate", "data", "axis:int=0", "concat", known=_has_axis)
+native("stack", "data", "axis:int=0", known=_has_axis)
 native("tile", "data", "reps:ints", reps="repeats")
 native("repeat", "data", "repeats:int axis:int=None")
 
@@ -147,25 +203,21 @@ def _split(data: relax.Expr, indices_or_sections: Any, axis: int) -> relax.Expr 
     if parts > 10_000:
         raise RelayError("split makes 10000 parts at most", where="split")
     if isinstance(given, int) and shape is not None:
-        (axis_,) = axes([axis], len(shape), "split data")
-        if given < 1 or (isinstance(shape[axis_], int) and shape[axis_] % given):
-            raise RelayError(
-                f"split cannot cut {shape[axis_]} into {given} equal parts", where="split"
-            )
+        size = shape[axes([axis], len(shape), "split data")[0]]
+        if given < 1 or (isinstance(size, int) and size % given):
+            raise RelayError(f"split cannot cut {size} into {given} equal parts", where="split")
     # Relax's own makes a function of one part that returns no tuple.
     return None if parts == 1 else op.split(data, given, axis)
 
 
-def _split_back(call: relax.Call) -> Written | None:
-    given, axis = call.attrs.indices_or_sections, int(call.attrs.axis)
+def _split_known(call: relax.Call) -> Values | None:
+    given, axis, shape = call.attrs.indices_or_sections, int(call.attrs.axis), dims(call.args[0].ty)
     if not isinstance(given, tirx.IntImm):
         where = [int(place) for place in given]
-        return (list(call.args), {"indices_or_sections": where, "axis": axis}) if where else None
-    shape = dims(call.args[0].ty)
+        return {"indices_or_sections": where, "axis": axis} if where else None
     even = shape is None or not isinstance(shape[axis], int) or shape[axis] % given.value == 0
-    if not even or given.value == 1:
-        return None
-    return list(call.args), {"indices_or_sections": int(given.value), "axis": axis}
+    parts = int(given.value)
+    return {"indices_or_sections": parts, "axis": axis} if even and parts != 1 else None
 
 
 native(
@@ -173,33 +225,35 @@ native(
     "data",
     "indices_or_sections:any axis:int=0",
     to_relax=_split,
-    from_relax=_split_back,
+    known=_split_known,
     expand=lambda data, **_: relax.Tuple([data]),
 )
 
 
-def _reverse(data: relax.Expr, axis: int | None) -> relax.Expr:
-    if axis is None:
-        raise RelayError("reverse needs an axis", where="reverse", fix="give axis=...")
-    return op.flip(data, axis)
+def _given(name: str, attribute: str, value: Any) -> Any:
+    if value is None:
+        raise RelayError(f"{name} needs a value", where=name, fix=f"give {attribute}=...")
+    return value
 
 
-native("reverse", "data", "axis:int=None", "flip", to_relax=_reverse)
+def _shape_known(call: relax.Call) -> Values | None:
+    sizes = ints(call.args[1])
+    return None if sizes is None else {"shape": sizes, "dtype": ""}
 
 
-def _broadcast_to(data: relax.Expr, shape: list[int] | None, **_: str) -> relax.Expr:
-    if shape is None:
-        raise RelayError("broadcast_to needs a shape", where="broadcast_to")
-    return op.broadcast_to(data, shape)
-
-
+native(
+    "reverse",
+    "data",
+    "axis:int=None",
+    "flip",
+    to_relax=lambda data, axis: op.flip(data, _given("reverse", "axis", axis)),
+)
 native(
     "broadcast_to",
     "data",
     "shape:ints dtype:str=",
-    to_relax=_broadcast_to,
-    from_relax=lambda call: ([call.args[0]], {"shape": ints(call.args[1]), "dtype": ""}),
-    only=lambda call: ints(call.args[1]) is not None,
+    to_relax=lambda data, shape, **_: op.broadcast_to(data, _given("broadcast_to", "shape", shape)),
+    known=_shape_known,
 )
 
 
@@ -208,14 +262,20 @@ def _broadcast_to_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
     return op.broadcast_to(data, need_dims(other.ty, "broadcast_to_like broadcast_type"))
 
 
-def _check_mirror(sizes: list[Any], mode: str, pad_width: list[Any]) -> None:
+@stands_for(
+    "nn.mirror_pad",
+    "data",
+    "mode:str=SYMMETRIC pad_width:ints",
+    signature="data pad_width mode",
+)
+def _mirror_pad(data: Any, mode: str, pad_width: list[Any]) -> relax.Expr:
     if mode not in ("SYMMETRIC", "REFLECT"):
         raise RelayError(
             f"nn.mirror_pad knows no mode {mode!r}",
             where="nn.mirror_pad",
             fix='give mode="SYMMETRIC" or "REFLECT"',
         )
-    inner = mode == "REFLECT"
+    sizes, inner = need_dims(data.ty, "nn.mirror_pad data"), int(mode == "REFLECT")
     fits = len(pad_width) == len(sizes) and all(
         isinstance(pair, list) and len(pair) == 2 and min(pair) >= 0
         and (not isinstance(size, int) or max(pair) <= size - inner)
@@ -227,24 +287,6 @@ def _check_mirror(sizes: list[Any], mode: str, pad_width: list[Any]) -> None:
             where="nn.mirror_pad, attribute pad_width",
             fix="give two for each axis, no more than there is to mirror",
         )
-
-
-def _mirror_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    sizes = need_dims(types[0], "nn.mirror_pad data")
-    _check_mirror(sizes, **a)
-    padded = [size + sum(pair) for size, pair in zip(sizes, a["pad_width"], strict=True)]
-    return result(padded, dtype(types[0]) or "")
-
-
-@stands_for(
-    "nn.mirror_pad",
-    "data",
-    "mode:str=SYMMETRIC pad_width:ints",
-    infer=_mirror_type,
-    signature="data pad_width mode",
-)
-def _mirror_pad(data: Any, mode: str, pad_width: list[Any]) -> relax.Expr:
-    sizes, inner = need_dims(data.ty, "nn.mirror_pad data"), int(mode == "REFLECT")
     for axis, (before, after) in enumerate(pad_width):
         parts, size = [data], sizes[axis]
         if before:
@@ -255,3 +297,53 @@ def _mirror_pad(data: Any, mode: str, pad_width: list[Any]) -> relax.Expr:
             parts.append(op.flip(last, axis))
         data = op.concat(parts, axis) if len(parts) > 1 else data
     return data
+
+
+# A layout is a word: a capital letter for an axis, and a number with the small letter for the inner
+# part of one, as in NCHW16c.
+
+
+def _layout_error(what: str) -> RelayError:
+    fix = "give layouts such as NCHW, NHWC or NCHW16c"
+    return RelayError(what, where="layout_transform", fix=fix)
+
+
+def _parts(layout: str) -> dict[str, int]:
+    """Return the letters of a layout with their numbers, 0 for whole axes."""
+    found = re.findall("([0-9]*)([A-Za-z])", layout)
+    parts = {letter: int(number or 0) for number, letter in found}
+    if not LAYOUT.fullmatch(layout) or len(parts) < len(found):
+        raise _layout_error(f"there is no layout {layout!r}")
+    return parts
+
+
+@stands_for("layout_transform", "data", "src_layout:str dst_layout:str")
+def _layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
+    shape = need_dims(data.ty, "layout_transform data")
+    source, target = _parts(src_layout), _parts(dst_layout)
+    if len(shape) != len(source):
+        what = f"the data has {len(shape)} axes, the layout {src_layout} has {len(source)}"
+        raise _layout_error(what)
+    try:
+        both = s_tir.sbijective_layout(src_layout, dst_layout)
+    except RuntimeError as error:  # such as a part without its axis
+        raise _layout_error(f"there is no layout {src_layout!r} or {dst_layout!r}") from error
+    if both is None:
+        raise _layout_error(f"the layouts {src_layout} and {dst_layout} have other axes")
+    # Relay pads an axis that is no multiple of a part with zeros; here this is refused.
+    sizes = dict(zip(source, shape, strict=True))
+    for letter, number in source.items():
+        if number and sizes[letter] != number:
+            what = f"the part {number}{letter} of {src_layout} has size {sizes[letter]}"
+            raise _layout_error(what)
+    for letter, number in target.items():
+        whole = plain(sizes[letter.upper()] * sizes.get(letter, 1)) if number else 0
+        if number and (not isinstance(whole, int) or whole % number):
+            what = f"axis {letter.upper()} of size {whole} has no parts of {number}"
+            raise _layout_error(what)
+    if src_layout.isalpha() and dst_layout.isalpha():
+        return op.permute_dims(data, [src_layout.index(axis) for axis in dst_layout])
+    index_map = tirx.IndexMap.from_func(
+        lambda *index: list(both.forward_index(list(index))), ndim=len(shape), index_dtype="int64"
+    )
+    return op.layout_transform(data, index_map)

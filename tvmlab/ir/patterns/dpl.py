@@ -7,6 +7,8 @@ rest matches the same calls.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,10 +54,6 @@ def _no_form(what: str) -> RelayError:
     )
 
 
-def _op(pattern: p.ExprPattern, _: Any) -> Any:
-    return dpl.pattern.ExprPattern(pattern.expr)
-
-
 def _wildcard(pattern: p.WildcardPattern, done: Any) -> Any:
     if pattern.pattern is None:
         return dpl.wildcard()
@@ -75,12 +73,8 @@ def _call(pattern: p.CallPattern, done: Any) -> Any:
             if len(forms(name)) > 1 or _surplus(forms(name)[0], len(pattern.args)):
                 raise _no_form(f"A choice of operators with {name}, all called with one list")
         return done[pattern.op](*[done[arg] for arg in pattern.args])
-    made = None
-    for name in sorted(names):
-        for op in forms(name):
-            one = _one(op, pattern.args, done)
-            made = one if made is None else made | one
-    return made
+    calls = [_one(op, pattern.args, done) for name in sorted(names) for op in forms(name)]
+    return functools.reduce(operator.or_, calls)
 
 
 def forms(name: str) -> list[ir.Op]:
@@ -107,11 +101,6 @@ def _tuple(pattern: p.TuplePattern, done: Any) -> Any:
     if pattern.fields is None:
         raise _no_form("is_tuple(None)")
     return dpl.is_tuple([done[field] for field in pattern.fields])
-
-
-def _field(pattern: p.TupleGetItemPattern, done: Any) -> Any:
-    index = None if pattern.index == -1 else pattern.index
-    return dpl.is_tuple_get_item(done[pattern.tuple], index)
 
 
 def _attr(pattern: p.AttrPattern, done: Any) -> Any:
@@ -149,9 +138,11 @@ _MAKERS: dict[type, Callable[[Any, Any], Any]] = {
     p.CallPattern: _call,
     p.ConstantPattern: lambda pattern, done: dpl.is_const(),
     p.DataTypePattern: lambda pattern, done: done[pattern.pattern].has_dtype(pattern.dtype),
-    p.ExprPattern: _op,
+    p.ExprPattern: lambda pattern, done: dpl.pattern.ExprPattern(pattern.expr),
     p.ShapePattern: lambda pattern, done: done[pattern.pattern].has_shape(pattern.shape),
-    p.TupleGetItemPattern: _field,
+    p.TupleGetItemPattern: lambda pattern, done: dpl.is_tuple_get_item(
+        done[pattern.tuple], None if pattern.index == -1 else pattern.index
+    ),
     p.TuplePattern: _tuple,
     p.TypePattern: lambda pattern, done: done[pattern.pattern].has_ty(pattern.type),
     p.VarPattern: lambda pattern, done: dpl.is_var(pattern.name),

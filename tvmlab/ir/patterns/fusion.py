@@ -43,10 +43,9 @@ _KINDS = {
 
 
 def fusion_kind(names: Iterable[str], attribute: str) -> int | None:
-    """Return the ``TOpPattern`` of an operator with these names.
+    """Return the ``TOpPattern`` of an operator with these names, from 0 (elementwise) to 4.
 
-    0 is elementwise, 1 broadcast, 2 injective, 3 reduction, 4 fusable with elementwise users. None
-    is returned for an `attribute` that operators do not have, such as a function's.
+    None is returned for an `attribute` that operators do not have, such as a function's.
     """
     if not re.match(r"[TF][A-Z]|target\.", attribute):
         return None

@@ -22,45 +22,16 @@ from .fusion import fusion_kind
 from .view import DominatorTree, OperatorName, names_of
 
 __all__ = [
-    "AltPattern",
-    "AttrPattern",
-    "CallPattern",
-    "ConstantPattern",
-    "DFPattern",
-    "DataTypePattern",
-    "DominatorPattern",
-    "ExprPattern",
-    "FunctionPattern",
-    "IfPattern",
-    "LetPattern",
-    "ShapePattern",
-    "TupleGetItemPattern",
-    "TuplePattern",
-    "TypePattern",
-    "VarPattern",
-    "WildcardPattern",
-    "dominates",
-    "has_attr",
-    "has_dtype",
-    "has_shape",
-    "has_type",
-    "is_constant",
-    "is_expr",
-    "is_if",
-    "is_let",
-    "is_op",
-    "is_tuple",
-    "is_tuple_get_item",
-    "is_var",
-    "match",
-    "wildcard",
-]
+    "AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
+    "DominatorPattern", "ExprPattern", "FunctionPattern", "IfPattern", "LetPattern",
+    "ShapePattern", "TupleGetItemPattern", "TuplePattern", "TypePattern", "VarPattern",
+    "WildcardPattern", "dominates", "has_attr", "has_dtype", "has_shape", "has_type",
+    "is_constant", "is_expr", "is_if", "is_let", "is_op", "is_tuple", "is_tuple_get_item",
+    "is_var", "match", "wildcard",
+]  # fmt: skip
 
 Node = Any
 """What a pattern is matched against: an expression of Relax, or the `OperatorName` of a call."""
-
-# As many of Python's frames as the deepest graph needs; since Python 3.11 they lie on the heap.
-_FRAMES = 1_000_000
 
 
 class Matcher:
@@ -80,7 +51,7 @@ class Matcher:
         """Return whether an expression of the graph matches."""
         self.found, self._matched, self.once = {}, [], True
         limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, _FRAMES))
+        sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames lie on the heap
         try:
             return self.visit(pattern, expr)
         finally:
@@ -138,8 +109,7 @@ class Matcher:
 class DFPattern:
     """The base of all patterns; its operators build larger ones."""
 
-    #: The function `partition` of the package, as a method.
-    partition: Callable[..., Any]
+    partition: Callable[..., Any]  #: the function `partition` of the package, as a method
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
@@ -599,8 +569,8 @@ def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePa
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
     """Match what the pattern does if these attributes have these values.
 
-    For a call they are Relay's attributes, by Relay's names, with defaults filled in; for a
-    function its own; for an operator ``"TOpPattern"``, which says how it can be fused.
+    A call has Relay's attributes, with defaults filled in, a function its own, and an operator
+    ``"TOpPattern"``, which says how it can be fused.
     """
     return AttrPattern(pattern or wildcard(), attrs)
 

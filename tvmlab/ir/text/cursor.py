@@ -12,7 +12,7 @@ from ...errors import RelayError, TvmlabError
 from ..module import explain
 from . import lexer, literals
 from .lexer import Token
-from .metadata import DROPPED, MetadataTable
+from .metadata import MetadataTable
 
 MAX_DEPTH = 100  # Relay's printer nests a handful; the parser recurses, and Python ends at 1,000.
 _TYPES = "write a dtype such as float32, Tensor[(1, 3), float32], a tuple (...) or fn (...) -> ..."
@@ -106,9 +106,7 @@ class Cursor:
         self.take("=")
         if token.value in found:
             raise self.error(token, f"{token.value} is given twice", "give it once")
-        value = self.setting()
-        if value is not DROPPED:
-            found[token.value] = value
+        found[token.value] = self.setting()
 
     def setting(self) -> Any:
         """Read an attribute's value."""
@@ -130,13 +128,7 @@ class Cursor:
             case "META":
                 return self.placed(token, self.metadata.attribute, token.value)
             case "NAME":
-                if not self.accept("("):
-                    return token.value
-                self.deeper()
-                for _ in self.items(")"):  # an object of TVM's, of which nothing is kept
-                    self.attribute({})
-                self.depth -= 1
-                return DROPPED
+                return token.value
         return self.placed(token, _SETTINGS[token.kind], token.value)
 
     def declared_type(self, mark: str) -> ir.Type | None:

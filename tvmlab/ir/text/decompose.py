@@ -46,9 +46,11 @@ def _gelu_tanh(call: relax.Call) -> relax.Expr:
     return op.multiply(op.multiply(_like(x, 0.5), x), op.add(_like(x, 1.0), op.tanh(inner)))
 
 
-def _position(call: relax.Call) -> relax.Expr:
+def _position(call: relax.Call) -> relax.Expr | None:
     """Find a position in int32, as Relay does, and make it an int64, as Relax has it."""
     row, axis = table.find(call.op.name.removeprefix("relax.")), call.attrs.axis
+    if row is None:
+        return None
     given = {"axis": None if axis is None else [int(axis)], "keepdims": call.attrs.keepdims}
     found = row.to_relax(list(call.args), table.complete_attributes(row, given))
     return op.astype(found, "int64")
@@ -79,9 +81,9 @@ def _matmul(call: relax.Call) -> relax.Expr | None:
 
 def _sizes(x: relax.Expr) -> Any:
     """Return the extents of a tensor, None where one of them is unknown."""
-    extents = getattr(x.ty.shape, "values", None)
-    known = extents is not None and all(hasattr(extent, "value") for extent in extents)
-    return [int(extent) for extent in extents] if known else None
+    extents = x.ty.shape.values if isinstance(x.ty.shape, relax.ShapeExpr) else [None]
+    sizes = [getattr(extent, "value", None) for extent in extents]
+    return None if None in sizes else sizes
 
 
 _DECOMPOSITIONS: dict[str, Callable[[relax.Call], relax.Expr | None]] = {

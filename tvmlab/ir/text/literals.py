@@ -206,9 +206,11 @@ def read_tensor_type(text: str) -> relax.TensorType:
 def _read_extent(extent: str) -> Any:
     if extent == "?":
         return tirx.Var("n", "int64")
+    if extent.isidentifier():
+        raise RelayError(f"The extent {extent} is no integer", fix="write ? for an unknown size")
     size = read_integer(extent)
     if size < 0:
-        raise RelayError(f"A tensor has no extent {size}", fix="write 0 or more, or ? if unknown")
+        raise RelayError(f"A tensor has no extent {size}", fix="write 0 or more")
     return size
 
 

@@ -33,10 +33,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 CONSTANT = "relay.Constant"
 BOXED = "runtime.BoxInt"
-DROPPED = object()
-"""The value of an attribute that places a computation, which Relax does in other ways."""
-
-_DROPPED_KEYS = ("VirtualDevice", "Executor", "Runtime", "Target", "WorkspaceMemoryPools")
 _OLD_KEYS = {"Constant": CONSTANT, "BoxInt": BOXED}
 _ONE_LINE = 10  # how many numbers TVM writes in one line
 _DAMAGED = (
@@ -122,11 +118,8 @@ class MetadataTable:
         return entries[index]
 
     def attribute(self, reference: str) -> Any:
-        """Return an attribute's value: the number at a reference, or `DROPPED`."""
-        key = re.findall(r"[\w.]+", reference)[1]
-        if key in _DROPPED_KEYS:
-            return DROPPED
-        if key != CONSTANT:
+        """Return an attribute's value: the number at a reference."""
+        if CONSTANT not in reference:
             entries, index = self._find(reference, BOXED)
             return int(entries[index])
         value = self.constant(reference).value.numpy()
@@ -170,9 +163,7 @@ def decode(text: str, line_offset: int = 0) -> dict[str, list[Any]]:
             if key in found:
                 raise ValueError(f"the key {key} is there twice")
             items = _node(nodes, at, "Array").get("data", [])
-            found[key] = [
-                _entry(key, _node(nodes, item, key, old), nodes, arrays) for item in items
-            ]
+            found[key] = [_entry(key, _node(nodes, one, key, old), nodes, arrays) for one in items]
         return found
     except _DAMAGED as wrong:
         position = wrong.pos if isinstance(wrong, json.JSONDecodeError) else 0

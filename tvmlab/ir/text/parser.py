@@ -273,8 +273,6 @@ class Parser(Cursor):
         self, token: Token, name: str, operands: list[relax.Expr], given: dict[str, Any]
     ) -> relax.Expr:
         """Call an operator of the table."""
-        if name == "on_device" and len(operands) == 1:  # Relax has other ways to place values
-            return operands[0]
         row = table.find(name)
         if row is None:
             raise self.error(token, *gone.unknown_operator(name))
@@ -375,15 +373,12 @@ class Parser(Cursor):
                 self.attribute(attributes)
                 continue
             if self.next_is("NAME", ":"):
-                what = "A parameter's name begins with %"
-                raise self.error(self.token, what, f"write %{self.token.value}: ...")
+                fix = f"parameters are written %{self.token.value}: Tensor[(1), float32]"
+                raise self.error(self.token, "A parameter's name begins with %", fix)
             parameter = self.take("LOCAL")
             if parameter.value in parameters:
                 what = f"{parameter.value} is a parameter twice"
                 raise self.error(parameter, what, "rename one of them")
-            if self.accept("{"):  # a virtual device
-                for _ in self.items("}"):
-                    self.attribute({})
             parameters[parameter.value] = (parameter, self.declared_type(":"))
         result = None
         if self.next_is("->"):

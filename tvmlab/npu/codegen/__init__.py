@@ -1,7 +1,7 @@
 """The door through which Relax calls this code generator: `relax.ext.tvmlab_npu`.
 
 `relax.transform.RunCodegen` collects the functions that partitioning left for the accelerator and
-hands them over; what comes back are runtime modules that stand for them.
+hands them over; the code generator returns runtime modules that take their place.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ def program(function: relax.Function) -> Program:
     Returns
     -------
     Program
-        For the machine that its attribute ``npu.config`` says, or the default one.
+        For the machine of its attribute ``npu.config``, or the default one.
     """
-    config = reading.config_of(function)
-    return compile_region(reading.region(function, config), config)
+    return compile_region(reading.region(function), reading.config_of(function))
 
 
 def codegen(
@@ -47,7 +46,7 @@ def codegen(
     functions : sequence of relax.Function
         With a ``global_symbol`` each.
     options, constants : mapping
-        RunCodegen's; not used: constants lie in the functions.
+        RunCodegen's; not used, because constants lie in the functions.
 
     Returns
     -------

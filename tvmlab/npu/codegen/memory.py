@@ -1,181 +1,188 @@
-"""Which values stay in SRAM from one layer to the next, and where.
+"""Memory planning: which values stay in SRAM from one layer to the next, and where.
 
-The SRAM is cut in two: below, a bench where each layer lays out the buffers of its tiles; above, a
-shelf where values stay from the layer that makes them to the last that reads them. The shelf is
-filled from the top in one walk over the layers, each value in the first gap that holds it; what
-finds none goes to a tensor in DRAM. A layer's bench reaches up to the lowest value on the shelf
-while it works. Several sizes of the shelf are tried, and the cost model says which is the fastest.
+The SRAM has two parts: below, each layer lays out the buffers of its tiles; above, in the resident
+region, values stay from the layer that makes them to the last that reads them. The resident region
+is filled from the top in one walk over the layers, each value in the first gap that holds it; a
+value without a gap goes to a tensor in DRAM. The buffers of a layer reach up to the lowest value
+that is resident while it works. Several sizes of the resident region are tried, and the cost model
+chooses the fastest.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import insort
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 
 from ..config import Config
-from ..layers import Region
-from ..layers import View as ViewLayer
-from .cuts import grain
-from .storage import Storage, order, storages
-from .tiling import COPY, Tiling, plan, smallest
-from .work import Place, Work, of
+from ..layers import Region, Value, View
+from .shape import LayerShape, Residency, shape_of
+from .tiling import COPY, Tiling, granule, plan, smallest
 
-__all__ = ["Job", "Plan", "arrange"]
+__all__ = ["BufferPool", "LayerPlan", "Plan", "RingAllocator", "Storage", "home", "plan_memory"]
 
-#: Sizes of the shelf that are tried, in eighths of the SRAM.
+#: Sizes of the resident region that are tried, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 
 
+@dataclass
+class Storage:
+    """Bytes of one or more values: a view has the bytes of what it views.
+
+    `made` and `read` are numbers of layers (-1: an input of the region), `source` is the number of
+    the region's input, `results` those of its outputs.
+    """
+
+    value: Value
+    made: int
+    read: list[int] = field(default_factory=list)
+    source: int | None = None
+    results: list[int] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.value.nhwc) * self.value.dtype.bytes
+
+
 @dataclass(frozen=True)
-class Job:
-    """A layer as it is to be done.
+class LayerPlan:
+    """How one layer is computed.
 
     Attributes
     ----------
-    work : Work
+    shape : LayerShape
         Its sizes; all pixels in one line where that makes no difference.
     tiling : Tiling
         How it is cut.
-    bench : int
+    limit : int
         Bytes of SRAM for its buffers, from address 0.
     """
 
-    work: Work
+    shape: LayerShape
     tiling: Tiling
-    bench: int
+    limit: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays where, and how each layer is cut.
+    """Where values lie, and how each layer is computed.
 
     Attributes
     ----------
     storages : dict of str to Storage
         The bytes of each value.
-    shelf : dict of int to int
+    resident : dict of int to int
         Addresses in SRAM, by the number of the layer that makes the value.
-    jobs : list of Job or int
-        For each layer; for a view, the bytes of SRAM below the shelf.
+    layers : list of LayerPlan or None
+        For each layer; None for a view.
     cycles : int
-        What the cost model says.
+        Estimate of the cost model.
     """
 
     storages: dict[str, Storage]
-    shelf: dict[int, int]
-    jobs: list[Job | int]
+    resident: dict[int, int]
+    layers: list[LayerPlan | None]
     cycles: int
 
 
-def arrange(region: Region, config: Config) -> Plan:
-    """Decide what stays in SRAM.
-
-    Parameters
-    ----------
-    region : Region
-        Layers that all fit (`tvmlab.npu.codegen.tiling.fits`).
-    config : Config
-        The machine.
-
-    Returns
-    -------
-    Plan
-        The fastest of several.
-    """
-    known = storages(region)
-    works = [
-        None if isinstance(layer, ViewLayer) else of(layer, region.values)
+def plan_memory(region: Region, config: Config) -> Plan:
+    """Decide what stays in SRAM, and tile each layer; all layers must fit (`tiling.fits`)."""
+    shapes = [
+        None if isinstance(layer, View) else shape_of(layer, region.values)
         for layer in region.layers
     ]
-    need = max((smallest(work, config)[0] for work in works if work), default=0)
-    need = max(need, COPY)
-    tried = {}
-    for eighths in EIGHTHS:
-        size = min(
-            config.sram_bytes * eighths // 8, config.sram_bytes - need - grain(config.sram_bytes)
-        )
-        size = max(0, size - size % grain(config.sram_bytes))
-        if size not in tried:
-            tried[size] = _arrange(region, config, known, works, size)
-    return min(tried.values(), key=lambda one: one.cycles)
+    need = max((smallest(shape, config)[0] for shape in shapes if shape), default=0)
+    each, most = granule(config.sram_bytes), config.sram_bytes - max(need, COPY)
+    sizes = [min(config.sram_bytes * eighths // 8, most - each) for eighths in EIGHTHS]
+    tried = dict.fromkeys(max(0, size - size % each) for size in sizes)
+    storages = _storages(region)
+    plans = [_planned(region, config, storages, shapes, size) for size in tried]
+    return min(plans, key=lambda one: one.cycles)
 
 
-def _arrange(
+def _storages(region: Region) -> dict[str, Storage]:
+    """Return the bytes of every value by its name."""
+    found = {
+        name: Storage(region.values[name], -1, source=i) for i, name in enumerate(region.inputs)
+    }
+    for number, layer in enumerate(region.layers):
+        if isinstance(layer, View):
+            found[layer.output] = found[layer.inputs[0]]
+            continue
+        for name in layer.inputs:
+            found[name].read.append(number)
+        found[layer.output] = Storage(region.values[layer.output], number)
+    for i, name in enumerate(region.outputs):
+        found[name].results.append(i)
+    return found
+
+
+def home(storage: Storage) -> Residency:
+    """Return the order in which a value lies in DRAM: inputs and outputs as the graph has them."""
+    _, h, w, c = storage.value.nhwc
+    outside = storage.source is not None or storage.results
+    # Where there is one channel or one pixel, both orders are the same.
+    nchw = outside and storage.value.layout == "NCHW" and c > 1 and h * w > 1
+    return Residency.NCHW if nchw else Residency.NHWC
+
+
+def _planned(
     region: Region,
     config: Config,
-    known: dict[str, Storage],
-    works: list[Work | None],
+    storages: dict[str, Storage],
+    shapes: list[LayerShape | None],
     size: int,
 ) -> Plan:
-    shelf = _Shelf(config.sram_bytes, size)
+    """Walk over the layers with a resident region of a size."""
+    resident = _Resident(config.sram_bytes, size)
     ending: dict[int, list[int]] = {}
-    jobs: list[Job | int] = []
-    cycles = 0
-    for number, (layer, work) in enumerate(zip(region.layers, works, strict=True)):
-        if work is None:
-            jobs.append(shelf.lowest)
+    plans: list[LayerPlan | None] = []
+    for number, (layer, shape) in enumerate(zip(region.layers, shapes, strict=True)):
+        if shape is None:
+            plans.append(None)
             continue
-        out = known[layer.output]
-        if out.read and not out.copied and shelf.put(number, out.nbytes):
+        out = storages[layer.output]
+        if out.read and resident.put(number, out.nbytes):
             ending.setdefault(out.read[-1], []).append(number)
+        values = [storages[name] for name in (*layer.inputs, layer.output)]
         places = tuple(
-            Place.SRAM if known[name].made in shelf.kept else home(known[name])
-            for name in (*layer.inputs, layer.output)
+            Residency.SRAM if value.made in resident.kept else home(value) for value in values
         )
         # A result that stays may be stored too.
-        work = flattened(work, (*places, home(out) if out.results else places[-1]))
-        bench = shelf.lowest
-        work, tiling = _fastest(work, places, config, bench)
-        jobs.append(Job(work, tiling, bench))
-        cycles += tiling.cycles
+        stored = home(out) if out.results else places[-1]
+        if shape.pointwise and (shape.images == 1 or Residency.NCHW not in (*places, stored)):
+            shape = shape.flat()
+        plans.append(_fastest(shape, places, config, resident.lowest))
         for done in ending.pop(number, []):
-            shelf.remove(done)
-    return Plan(known, shelf.addresses, jobs, cycles)
+            resident.remove(done)
+    cycles = sum(one.tiling.cycles for one in plans if one)
+    return Plan(storages, resident.addresses, plans, cycles)
 
 
 def _fastest(
-    work: Work, places: tuple[Place, ...], config: Config, bench: int
-) -> tuple[Work, Tiling]:
-    """Choose how a layer is cut, and whether the taps of its lines are folded."""
-    tiling = plan(work, places, config, bench)
-    assert tiling is not None, "a layer that fits alone fits below the shelf"
+    shape: LayerShape, places: tuple[Residency, ...], config: Config, limit: int
+) -> LayerPlan:
+    """Tile a layer, with the taps of its lines folded if that is faster."""
+    tiling = plan(shape, places, config, limit)
+    assert tiling is not None, "a layer that fits alone fits below the resident region"
     # Padding is only laid out where the image is loaded.
-    laid_out = places[0] is not Place.SRAM or not work.padded_across
-    if laid_out and work.folds(config.rows):
-        folded = plan(work.fold(), places, config, bench)
+    laid_out = places[0] is not Residency.SRAM or not shape.padded_across
+    if laid_out and shape.folds(config.rows):
+        fold = replace(shape, folded=True)
+        folded = plan(fold, places, config, limit)
         if folded is not None and folded.cycles < tiling.cycles:
-            return work.fold(), folded
-    return work, tiling
+            return LayerPlan(fold, folded, limit)
+    return LayerPlan(shape, tiling, limit)
 
 
-def home(storage: Storage) -> Place:
-    """Give the order in which a value lies in DRAM."""
-    if storage.source is not None or storage.results:
-        return order(storage.value)
-    return Place.NHWC
-
-
-def flattened(work: Work, places: tuple[Place, ...]) -> Work:
-    """Take all pixels as one line, where each is by itself and they lie one after the other."""
-    if work.pointwise and (work.images == 1 or Place.NCHW not in places):
-        return work.flat()
-    return work
-
-
-class _Shelf:
-    """Gaps at the top of the SRAM.
-
-    Attributes
-    ----------
-    kept : dict of int to tuple
-        Start and end of what lies there now, by the number of the layer that made it.
-    addresses : dict of int to int
-        Of all that ever lay there.
-    """
+class _Resident:
+    """The resident region: what lies there now, by the number of the layer that made it."""
 
     def __init__(self, memory: int, size: int) -> None:
-        self.memory, self.grain = memory, grain(memory)
-        self.top = memory - memory % self.grain
+        self.memory, self.granule = memory, granule(memory)
+        self.top = memory - memory % self.granule
         self.bottom = self.top - size
         self.kept: dict[int, tuple[int, int]] = {}
         self.addresses: dict[int, int] = {}
@@ -183,12 +190,12 @@ class _Shelf:
 
     @property
     def lowest(self) -> int:
-        """Where the shelf begins now."""
+        """Where the region begins now."""
         return self._spans[0][0] if self._spans else self.memory
 
     def put(self, number: int, size: int) -> bool:
-        """Find the highest gap for a value; say whether there is one."""
-        size = -(-size // self.grain) * self.grain
+        """Place a value in the highest gap; return whether there is one."""
+        size = -(-size // self.granule) * self.granule
         end = self.top
         for start, stop in reversed(self._spans):
             if end - stop >= size:
@@ -204,3 +211,56 @@ class _Shelf:
     def remove(self, number: int) -> None:
         """Take a value away."""
         self._spans.remove(self.kept.pop(number))
+
+
+class BufferPool:
+    """Equal buffers that are used in turn; the pool remembers what each holds."""
+
+    def __init__(self, addresses: list[int]) -> None:
+        self.addresses = addresses
+        self._held: list[Hashable] = [None] * len(addresses)
+        self._next = 0
+
+    def get(self, key: Hashable, fill: Callable[[int], None]) -> int:
+        """Return the buffer that holds a thing, or fill the next one with it."""
+        if key in self._held:
+            return self.addresses[self._held.index(key)]
+        address = self.take()
+        self._held[self._next - 1] = key
+        fill(address)
+        return address
+
+    def take(self) -> int:
+        """Return the next buffer."""
+        at = self._next % len(self.addresses)
+        self._next = at + 1
+        self._held[at] = None
+        return self.addresses[at]
+
+
+class RingAllocator:
+    """A memory in which layers lay out their buffers, each behind those of the layer before.
+
+    So the first loads of a layer find bytes that have not been used for the longest time, and need
+    not wait for the layer before. Behind the end, the next buffers start at 0.
+    """
+
+    def __init__(self, granule: int) -> None:
+        self._end, self._granule = 0, granule
+
+    def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[BufferPool]:
+        """Place groups of buffers, given as size and number, below a limit."""
+        apart = [(-(-size // self._granule) * self._granule, count) for size, count in sizes]
+        if _room(apart) <= limit:
+            sizes = apart
+        at = self._end if self._end + _room(sizes) <= limit else 0
+        found = []
+        for size, count in sizes:
+            found.append(BufferPool([at + size * i for i in range(count)]))
+            at += size * count
+        self._end = -(-at // self._granule) * self._granule
+        return found
+
+
+def _room(sizes: list[tuple[int, int]]) -> int:
+    return sum(size * count for size, count in sizes)

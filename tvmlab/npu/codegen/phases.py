@@ -5,7 +5,7 @@ phases. Forward, each instruction gets the earliest phase that hazards allow: af
 unit's instruction that wrote what it reads, or that used what it writes, and not before its own
 unit's. A phase has one step of the array and one of the vector unit at most, as two would fill both
 halves of a double buffer and then wait for them to be emptied. Backward, transfers move to where
-the other units leave them time, and are cut in pieces where no single phase does.
+the other units leave them time.
 """
 
 from __future__ import annotations
@@ -16,45 +16,32 @@ import numpy as np
 
 from .. import isa
 from ..config import Config
-from ..isa import Instruction, Sync, Unit
+from ..isa import Instruction, Sync, Unit, cycles, effects
 from ..program import Dram, Kind
-from .cuts import grain
-from .effects import effects
-from .gaps import Gaps
-from .timing import cycles
+from .tiling import granule
 
-__all__ = ["overlap"]
+__all__ = ["schedule_phases"]
 
 #: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
-PIECES = 1 << 20
-#: What begins a step: the others follow in the same phase or in the next.
-STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
-NEVER = (1 << 31) - 1
+_PIECES = 1 << 20
+#: The first instruction of a step: the others follow in the same phase or in the next.
+_STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
+_NEVER = (1 << 31) - 1
+#: Phases that are looked at for a transfer.
+_LOOK = 48
 
 
-def overlap(
+def schedule_phases(
     instructions: Sequence[Instruction], tensors: Sequence[Dram], config: Config
 ) -> Iterator[Instruction]:
     """Order instructions by phases, with a `Sync` between two.
 
-    Parameters
-    ----------
-    instructions : sequence of Instruction
-        In an order in which they can be executed, without `Sync`.
-    tensors : sequence of Dram
-        The program's.
-    config : Config
-        The machine.
-
-    Yields
-    ------
-    Instruction
-        The same instructions, transfers perhaps in pieces, and the `Sync`s.
+    `instructions` come in an order in which they can be executed, without `Sync`.
     """
     pieces = _pieces(tensors, config)
     spans = [list(_spans(one, pieces, config.columns)) for one in instructions]
     earliest = _earliest(instructions, spans, _Table(pieces, -1))
-    phases = _balanced(instructions, spans, earliest, _Table(pieces, NEVER), config)
+    phases = _balanced(instructions, spans, earliest, _Table(pieces, _NEVER), config)
     before = False
     for phase in phases:
         if phase and before:
@@ -63,25 +50,25 @@ def overlap(
         yield from phase
 
 
-Span = tuple[int, slice, bool]
+_Span = tuple[int, slice, bool]
 
 
 def _pieces(tensors: Sequence[Dram], config: Config) -> list[tuple[int, int]]:
-    """Give the size of each memory, and of its pieces, in bytes; 0 for what is never written."""
+    """List the size of each memory, and of its pieces, in bytes; 0 for what is never written."""
     sizes = [one.nbytes if one.kind in (Kind.OUTPUT, Kind.SCRATCH) else 0 for one in tensors]
-    piece = max(8, -(-sum(sizes) // PIECES))
-    sums = 4 * config.accumulators, 4 * grain(config.accumulators)
-    return [(config.sram_bytes, grain(config.sram_bytes)), sums, *((size, piece) for size in sizes)]
+    piece = max(8, -(-sum(sizes) // _PIECES))
+    sums = 4 * config.accumulators, 4 * granule(config.accumulators)
+    sram = config.sram_bytes, granule(config.sram_bytes)
+    return [sram, sums, *((size, piece) for size in sizes)]
 
 
-def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) -> Iterator[Span]:
-    """Give the memories, their pieces, and whether they are written."""
+def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) -> Iterator[_Span]:
+    """List the memories, their pieces, and whether they are written."""
     for effect in effects(one, columns):
         size, piece = pieces[effect.memory]
-        if not size:
-            continue
-        span = slice(effect.start // piece, (effect.end - 1) // piece + 1)
-        yield effect.memory, span, effect.writes
+        if size:
+            span = slice(effect.start // piece, (effect.end - 1) // piece + 1)
+            yield effect.memory, span, effect.writes
 
 
 class _Table:
@@ -93,19 +80,19 @@ class _Table:
 
 
 def _earliest(
-    instructions: Sequence[Instruction], spans: Sequence[Sequence[Span]], table: _Table
+    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Table
 ) -> list[int]:
-    """Give the earliest phase of each instruction."""
+    """Return the earliest phase of each instruction."""
     found = []
     free = {Unit.ARRAY: _Free(), Unit.VECTOR: _Free()}
     for one, touched in zip(instructions, spans, strict=True):
         phase, unit = 0, int(one.unit)
         for memory, span, writes in touched:
-            # What is written must wait for those who read as well.
+            # A write waits for reads as well.
             used = table.used[memory][: 1 + writes, :, span].max((0, 2)).tolist()
             for other, last in enumerate(used):
                 phase = max(phase, last if other == unit else last + 1)
-        if isinstance(one, STEPS):
+        if isinstance(one, _STEPS):
             phase = free[one.unit].take(phase)
         for memory, span, writes in touched:
             part = table.used[memory][0 if writes else 1, unit, span]
@@ -138,36 +125,35 @@ class _Free:
 
 def _balanced(
     instructions: Sequence[Instruction],
-    spans: Sequence[Sequence[Span]],
+    spans: Sequence[Sequence[_Span]],
     earliest: Sequence[int],
     table: _Table,
     config: Config,
 ) -> list[list[Instruction]]:
     """Place everything: steps where they are, transfers where there is time for them."""
     count = max(earliest, default=-1) + 1
-    gaps = Gaps(count, config)
+    busy = np.zeros((3, count), np.int64)
     for one, phase in zip(instructions, earliest, strict=True):
         if one.unit is not Unit.DMA:
-            gaps.work(phase, one.unit, cycles(one, config))
+            busy[one.unit, phase] += cycles(one, config)
+    # Cycles of transfers that do not make a phase longer.
+    slack = busy.max(0, initial=0)
     phases: list[list[Instruction]] = [[] for _ in range(count)]
     for at in range(len(instructions) - 1, -1, -1):
-        one, first = instructions[at], earliest[at]
-        if not isinstance(one, isa.Load | isa.Store):
-            phases[first].append(one)
-            _note(table, spans[at], int(one.unit), first)
-            continue
-        last = count - 1
+        one, phase = instructions[at], earliest[at]
+        if one.unit is Unit.DMA:
+            last = count - 1
+            for memory, span, writes in spans[at]:
+                used = table.used[memory][: 1 + writes, :, span].min((0, 2)).tolist()
+                for other, then in enumerate(used):
+                    last = min(last, then if other == Unit.DMA else then - 1)
+            need, first = cycles(one, config), max(phase, last - _LOOK + 1)
+            found = slack[first : last + 1][::-1]
+            # The latest phase that has the time, else the one that has the most.
+            phase = last - int(np.argmax(found >= need) if found.max() >= need else found.argmax())
+            slack[phase] -= need
+        phases[phase].append(one)
         for memory, span, writes in spans[at]:
-            used = table.used[memory][: 1 + writes, :, span].min((0, 2)).tolist()
-            for other, then in enumerate(used):
-                last = min(last, then if other == Unit.DMA else then - 1)
-        for phase, part in gaps.place(one, first, last):
-            phases[phase].append(part)
-            _note(table, spans[at], int(Unit.DMA), phase)
+            part = table.used[memory][0 if writes else 1, int(one.unit), span]
+            np.minimum(part, phase, out=part)
     return [placed[::-1] for placed in phases]
-
-
-def _note(table: _Table, touched: Sequence[Span], unit: int, phase: int) -> None:
-    for memory, span, writes in touched:
-        part = table.used[memory][0 if writes else 1, unit, span]
-        np.minimum(part, phase, out=part)

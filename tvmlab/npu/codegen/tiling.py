@@ -1,38 +1,53 @@
-"""How a layer is cut into tiles that fit the SRAM and the accumulators.
+"""Tiling: how a layer is cut into tiles that fit the SRAM and the accumulators.
 
 A tile is a block of rows, columns and channels of the result. A convolution may also cut its input
-channels (`depth`): the sums stay in the accumulators while the parts are added. Two loops run over
-the tiles: either the weights of some output channels stay and the image streams past them, or a
-part of the image stays and the weights stream. Of all cuts that fit, the one is taken that the cost
-model (`tvmlab.npu.codegen.cost`) finds the fastest.
+channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of some
+output channels stay in SRAM while the image streams past them. Of all tilings that fit, `plan`
+takes the one that is fastest by the cost model, which evaluates all candidates at once in arrays.
+
+The cycles of the array and the vector unit are exact; how tiles at the edges are loaded is
+averaged. With doubled buffers the units overlap: the slowest counts, plus what comes before it
+starts and after it ends. Without them, the units wait for each other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..config import Config
 from ..layers import Layer, Value, View
-from . import cost
-from .cuts import Cuts
-from .work import Kind, Place, Work, of
+from .shape import Kind, LayerShape, Residency, shape_of
 
-__all__ = ["COPY", "Tiling", "candidates", "fits", "plan", "smallest"]
+__all__ = ["ALIGNMENT", "Tiling", "fits", "granule", "plan", "smallest"]
 
-#: Bytes of SRAM that a copy from one order to another needs.
+Ints = npt.NDArray[np.int64]
+
+#: Every buffer begins at a multiple of this many bytes: the largest number is a float64.
+ALIGNMENT = 8
+#: Bytes of SRAM that a copy within DRAM needs.
 COPY = 64
+#: How much longer a tiling may take if the next layer can follow it; measured on the digits.
+FOLLOWED = 0.02
+#: Tiles' worth of time before and after the overlap; measured on the digits.
+ENDS = 1.15
 
-#: What a cut may cost more if the next layer can follow it; found by trying on ResNet-50.
-FOLLOWED = 0.01
+
+def granule(size: int) -> int:
+    """Return the bytes that hazards of a memory are tracked by; a memory has at most 2**17."""
+    return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a layer is cut.
+    """How a layer is cut into tiles.
 
     Attributes
     ----------
@@ -40,41 +55,29 @@ class Tiling:
         The size of a tile of the result; tiles at the edges are smaller.
     depth : int
         Input channels that are added up at a time.
-    image_whole, weights_whole : bool
-        Whether a tile of the image, or of the weights, is loaded with all its input channels at
-        once. Both are true where the depth is not cut.
-    image_outer : bool
-        Whether a part of the image stays while the weights stream, not the other way around.
     slots : int
         2: buffers are doubled, so that one fills while the other is read. 1: the SRAM is too small.
     image_slots, table_slots, out_slots, sum_slots : int
         How many buffers of each kind there are: no more than there are tiles.
     image_bytes : tuple of int
         Size of a buffer for a tile of each input; 0 where the input lies in SRAM.
-    joined : bool
-        Whether the weights of a tile come in one buffer with its tables.
     table_bytes, weight_bytes, out_bytes : int
-        Sizes of the other buffers: tables, with the weights where they are joined; the weights
-        where they are not; the result, 0 where it lies in SRAM.
+        Sizes of the other buffers. Weights come with the tables unless the depth is cut.
     sums : int
         Accumulators of a tile.
     cycles : int
-        What the cost model says.
+        Estimate of the cost model.
     """
 
     rows: int
     cols: int
     channels: int
     depth: int
-    image_whole: bool
-    weights_whole: bool
-    image_outer: bool
     slots: int
     image_slots: int
     table_slots: int
     out_slots: int
     sum_slots: int
-    joined: bool
     image_bytes: tuple[int, ...]
     table_bytes: int
     weight_bytes: int
@@ -83,142 +86,147 @@ class Tiling:
     cycles: int
 
 
-def ceil_div(a: int, b: int) -> int:
-    """Divide, rounding up."""
-    return -(-a // b)
-
-
 def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | None:
-    """Say why a layer cannot be cut to fit the machine.
-
-    Parameters
-    ----------
-    layer : Layer
-        Any.
-    values : mapping of str to Value
-        The values that it reads and makes.
-    config : Config
-        The machine.
-
-    Returns
-    -------
-    str or None
-        The reason; None if there is a tile that fits.
-    """
+    """Return why a layer cannot be cut to fit the machine; None if it can."""
     for name in (*layer.inputs, layer.output):
         value = values[name]
-        size = int(np.prod(value.shape, dtype=object)) * value.dtype.bytes
+        size = math.prod(value.shape) * value.dtype.bytes
         if size >= 1 << 31:
             return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
     if config.sram_bytes < COPY:
         return f"{config.sram_bytes} bytes of SRAM are too few for any layer"
     if isinstance(layer, View):
         return None
-    work = of(layer, values)
-    need, window = smallest(work, config)
+    shape = shape_of(layer, values)
+    need, window = smallest(shape, config)
     if need > config.sram_bytes:
         return (
             f"its smallest tile needs {need:,} bytes of SRAM (a window of "
-            f"{work.reach[0]}x{work.reach[1]} over {window:,} channels); there are "
+            f"{shape.reach[0]}x{shape.reach[1]} over {window:,} channels); there are "
             f"{config.sram_bytes:,}"
         )
     return None
 
 
 @lru_cache(maxsize=4096)
-def smallest(work: Work, config: Config) -> tuple[int, int]:
-    """Give the bytes that the smallest tile needs, and the input channels that it takes."""
-    cuts = candidates(work, (Place.NHWC,) * (len(work.in_bytes) + 1), config)
-    cuts = cuts.only(cuts.sums * cuts.sum_slots <= config.accumulators)
-    at = int(np.argmin(cuts.room))
-    return int(cuts.room[at]), int(cuts.in_channels[at])
+def smallest(shape: LayerShape, config: Config) -> tuple[int, int]:
+    """Return the bytes that the smallest tile needs, and its input channels."""
+    found = _candidates(shape, (Residency.NHWC,) * (len(shape.in_bytes) + 1), config)
+    found = _only(found, found.sums * found.sum_slots <= config.accumulators)
+    at = int(np.argmin(found.room))
+    return int(found.room[at]), int(found.in_channels[at])
 
 
 @lru_cache(maxsize=4096)
-def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Tiling | None:
-    """Choose how to cut a layer.
+def plan(
+    shape: LayerShape, places: tuple[Residency, ...], config: Config, room: int
+) -> Tiling | None:
+    """Choose the fastest tiling whose buffers fit `room` bytes of SRAM; None if there is none.
 
-    Parameters
-    ----------
-    work : Work
-        The layer's sizes.
-    places : tuple of Place
-        Where its inputs and, last, its result lie.
-    config : Config
-        The machine.
-    room : int
-        Bytes of SRAM for the buffers.
-
-    Returns
-    -------
-    Tiling or None
-        The fastest that fits; None if there is none.
+    `places` says where the inputs and, last, the result lie.
     """
-    cuts = candidates(work, places, config)
-    kept = (cuts.room <= room) & (cuts.sums * cuts.sum_slots <= config.accumulators)
+    found = _candidates(shape, places, config)
+    kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
     if not kept.any():
         return None
-    cuts = cuts.only(kept)
-    cycles = cost.estimate(cuts)
-    at = int(np.argmin(np.where(cuts.followed, 1, 1 + FOLLOWED) * cycles))
-    return Tiling(
-        rows=int(cuts.rows[at]),
-        cols=int(cuts.cols[at]),
-        channels=int(cuts.channels[at]),
-        depth=int(cuts.depth[at]),
-        image_whole=bool(cuts.image_whole[at]),
-        weights_whole=bool(cuts.weights_whole[at]),
-        image_outer=bool(cuts.image_outer[at]),
-        slots=int(cuts.slots[at]),
-        image_slots=int(cuts.image_slots[at]),
-        table_slots=int(cuts.table_slots[at]),
-        out_slots=int(cuts.out_slots[at]),
-        sum_slots=int(cuts.sum_slots[at]),
-        joined=bool(cuts.joined[at]),
-        image_bytes=tuple(int(size[at]) for size in cuts.image_bytes),
-        table_bytes=int(cuts.table_bytes[at]),
-        weight_bytes=int(cuts.weight_bytes[at]),
-        out_bytes=int(cuts.out_bytes[at]),
-        sums=int(cuts.sums[at]),
-        cycles=int(cycles[at]),
-    )
-
-
-def candidates(work: Work, places: tuple[Place, ...], config: Config) -> Cuts:
-    """Give all cuts worth a thought, the smallest among them."""
-    matmul = work.kind is Kind.MATMUL
-    size = work.in_size if work.kind is Kind.MEAN else work.out_size
-    channels = _blocks(work.out_channels, config.columns if matmul else config.lanes, 8)
-    if work.kind in (Kind.MATMUL, Kind.DEPTHWISE, Kind.MEAN):
-        channels = sorted({*channels, min(work.out_channels, config.accumulators)})
-    depth = both = [1]
-    if work.folded:
-        depth = [work.in_channels]
-    elif matmul:
-        both = [0, 1]
-        depth = sorted({1, min(4, work.in_channels), *_blocks(work.in_channels, config.rows, 6)})
-    axes = {
-        "rows": _parts(size[0], 14),
-        "cols": _parts(size[1], 40 if size[0] == 1 else 5),
-        "channels": channels,
-        "depth": depth,
-        "image_whole": both,
-        "weights_whole": both,
-        "image_outer": [0, 1],
-        "slots": [1, 2],
+    found = _only(found, kept)
+    found.cycles = _cycles(found, shape, places, config)
+    followed = found.channels == shape.out_channels
+    at = int(np.argmin(np.where(followed, 1, 1 + FOLLOWED) * found.cycles))
+    sizes: dict[str, Any] = {
+        field.name: int(getattr(found, field.name)[at])
+        for field in fields(Tiling)
+        if field.name != "image_bytes"
     }
-    grid = np.meshgrid(*(np.array(axis, np.int64) for axis in axes.values()), indexing="ij")
-    cuts = Cuts(work, places, config, dict(zip(axes, (a.ravel() for a in grid), strict=True)))
-    if not matmul:
-        return cuts
-    # Where the depth is cut, one side at least comes in parts; where it is not, none does.
-    whole = cuts.image_whole + cuts.weights_whole
-    return cuts.only(np.where(cuts.depth < work.in_channels, whole < 2, whole == 2))
+    return Tiling(image_bytes=tuple(int(size) for size in found.image_bytes[:, at]), **sizes)
+
+
+def _only(found: SimpleNamespace, kept: npt.NDArray[np.bool_]) -> SimpleNamespace:
+    return SimpleNamespace(**{name: array[..., kept] for name, array in vars(found).items()})
+
+
+def _up(a: Any, b: Any) -> Any:
+    """Divide, rounding up."""
+    return -(-a // b)
+
+
+def _padded(size: Any) -> Any:
+    return _up(size, ALIGNMENT) * ALIGNMENT
+
+
+def _candidates(
+    shape: LayerShape, places: tuple[Residency, ...], config: Config
+) -> SimpleNamespace:
+    """List tilings worth evaluating, the smallest among them: one array for each size."""
+    matmul, size = shape.kind is Kind.MATMUL, shape.tiled_size
+    channels = _blocks(shape.out_channels, config.columns if matmul else config.lanes, 8)
+    if shape.kind in (Kind.MATMUL, Kind.DEPTHWISE, Kind.MEAN):
+        channels = sorted({*channels, min(shape.out_channels, config.accumulators)})
+    depth = [shape.in_channels] if shape.folded else [1]
+    if matmul and not shape.folded:
+        blocks = _blocks(shape.in_channels, config.rows, 6)
+        depth = sorted({1, min(4, shape.in_channels), *blocks})
+    axes = (
+        _parts(size[0], 14),
+        _parts(size[1], 40 if size[0] == 1 else 5),
+        channels,
+        depth,
+        [1, 2],
+    )
+    grid = np.meshgrid(*(np.array(axis, np.int64) for axis in axes), indexing="ij")
+    names = ("rows", "cols", "channels", "depth", "slots")
+    t = SimpleNamespace(**dict(zip(names, (axis.ravel() for axis in grid), strict=True)))
+    zero = 0 * t.rows
+    t.down, t.across = _up(size[0], t.rows), _up(size[1], t.cols)
+    t.groups = _up(shape.out_channels, t.channels)
+    t.steps = _up(shape.in_channels, t.depth) if matmul else zero + 1
+    t.in_channels = t.depth if matmul else t.channels
+    t.in_rows, t.in_cols = _needed(shape, 0, t.rows), _needed(shape, 1, t.cols)
+    pixels = t.in_rows * t.in_cols * t.in_channels
+    in_dram = [place is not Residency.SRAM for place in places]
+    buffers = [
+        _padded(pixels * each) * there
+        for each, there in zip(shape.in_bytes, in_dram[:-1], strict=True)
+    ]
+    t.image_bytes = np.stack(buffers)
+    if matmul:
+        weights = _up(t.channels, config.columns) * config.columns * shape.taps * t.depth
+    else:
+        weights = t.channels * shape.taps * shape.weight_bytes
+    tables = t.channels * shape.table_bytes + shape.fixed_bytes
+    t.table_bytes = _padded(tables + weights * (t.steps == 1))
+    t.weight_bytes = _padded(weights * (t.steps > 1))
+    mean = shape.kind is Kind.MEAN
+    results = t.channels if mean else t.rows * t.cols * t.channels
+    t.out_bytes = _padded(results * shape.out_bytes) * in_dram[-1]
+    t.sums = results if matmul or mean or shape.kind is Kind.DEPTHWISE else zero
+    spots = shape.images * t.down * t.across
+    t.image_slots = np.minimum(t.slots, spots * (t.steps if matmul else t.groups))
+    # While the array works with one group's tables, the vector unit may need those before them.
+    t.table_slots = np.minimum(np.where(t.slots == 2, 3, 1), t.groups)
+    t.out_slots = np.minimum(t.slots, (shape.images if mean else spots) * t.groups)
+    t.sum_slots = t.out_slots if matmul else zero + 1
+    t.room = (
+        t.image_bytes.sum(0) * t.image_slots
+        + t.table_bytes * t.table_slots
+        + t.weight_bytes * t.slots
+        + t.out_bytes * t.out_slots
+    )
+    return t
+
+
+def _needed(shape: LayerShape, axis: int, size: Ints) -> Ints:
+    """Return the rows or columns of the image that a tile needs, at most."""
+    if shape.kind is Kind.MEAN:
+        return size
+    needed: Ints = (size - 1) * shape.strides[axis] + shape.reach[axis]
+    # Where taps are folded the padding to the left and right is there, too.
+    return needed if shape.folded and axis else np.minimum(needed, shape.in_size[axis])
 
 
 def _parts(size: int, most: int) -> list[int]:
-    """Give sizes of parts that cut a size evenly: some of ceil(size / 1), ceil(size / 2) ... 1."""
-    found = sorted({ceil_div(size, parts) for parts in range(1, min(size, 4096) + 1)} | {1})
+    """List sizes of parts that cut a size evenly: some of ceil(size / 1), ceil(size / 2) ... 1."""
+    found = sorted({_up(size, parts) for parts in range(1, min(size, 4096) + 1)} | {1})
     if len(found) <= most:
         return found
     picked = np.unique(np.geomspace(1, len(found), most).round().astype(int))
@@ -226,5 +234,100 @@ def _parts(size: int, most: int) -> list[int]:
 
 
 def _blocks(size: int, unit: int, most: int) -> list[int]:
-    """Give sizes of parts that are whole blocks of the machine."""
-    return [min(size, unit * part) for part in _parts(ceil_div(size, unit), most)]
+    """List sizes of parts that are whole blocks of the machine."""
+    return [min(size, unit * part) for part in _parts(_up(size, unit), most)]
+
+
+def _cycles(
+    t: SimpleNamespace, shape: LayerShape, places: tuple[Residency, ...], config: Config
+) -> Any:
+    """Estimate the cycles of each tiling."""
+    spots = shape.images * t.down * t.across
+    tiles = spots * t.groups
+    transfers, moved = _traffic(t, shape, places, config)
+    units = np.stack(
+        [
+            _array(t, shape, config, tiles * t.steps),
+            _vector(t, shape, config, tiles),
+            transfers * config.dma_latency + moved / config.dma_bytes_per_cycle,
+        ]
+    )
+    total, slowest = units.sum(0), units.max(0)
+    # The first tile is loaded before, and the last is stored after, all the overlap.
+    return np.where(t.slots == 2, slowest + ENDS * (total - slowest) / tiles, total) + tiles
+
+
+def _array(t: SimpleNamespace, shape: LayerShape, config: Config, count: Ints) -> Any:
+    """Cycles of the array."""
+    if shape.kind is not Kind.MATMUL:
+        return count * 0
+    pixels = 0
+    for rows, downs in _ends(shape.out_size[0], t.rows):
+        for cols, acrosses in _ends(shape.out_size[1], t.cols):
+            pixels = pixels + downs * acrosses * np.maximum(rows * cols, config.rows)
+    outs = sum(n * _up(c, config.columns) for c, n in _ends(shape.out_channels, t.channels))
+    if shape.folded:
+        blocks = shape.kernel[0] * _up(shape.kernel[1] * shape.in_channels, config.rows)
+    else:
+        ins = sum(n * _up(c, config.rows) for c, n in _ends(shape.in_channels, t.depth))
+        blocks = shape.taps * ins
+    return count * (config.rows + config.columns) + shape.images * pixels * blocks * outs
+
+
+def _vector(t: SimpleNamespace, shape: LayerShape, config: Config, tiles: Ints) -> Any:
+    """Cycles of the vector unit."""
+    groups = sum(n * _up(c, config.lanes) for c, n in _ends(shape.out_channels, t.channels))
+    out, summed = math.prod(shape.out_size), math.prod(shape.in_size)
+    instructions, passes = {
+        Kind.MATMUL: (1, out),
+        Kind.DEPTHWISE: (2, out * (shape.taps + 1)),
+        Kind.ADD: (1, out * len(shape.in_bytes)),
+        Kind.POOL: (1, out * shape.taps),
+        Kind.MEAN: (2, summed + out),
+    }[shape.kind]
+    return instructions * tiles * config.vector_latency + shape.images * passes * groups
+
+
+def _traffic(
+    t: SimpleNamespace, shape: LayerShape, places: tuple[Residency, ...], config: Config
+) -> tuple[Any, Any]:
+    """Transfers, and their bytes on the bus: images, tables and weights, results."""
+    spots = shape.images * t.down * t.across
+    # Tables are loaded once, parts of the weights for each tile.
+    parts = spots * t.groups * t.steps * (t.steps > 1)
+    count = t.groups * (t.table_bytes > 0) + parts
+    moved = t.groups * t.table_bytes + parts * t.weight_bytes
+    again = t.groups
+    if shape.kind is Kind.MATMUL:
+        # Tiles of the image are loaded again for each group of output channels, unless they stay.
+        again = np.where((t.down * t.across == 1) & (t.steps == 1), 1, t.groups) * t.steps
+    box, size = (t.in_rows, t.in_cols, t.in_channels), (*shape.in_size, shape.in_channels)
+    for each, place in zip(shape.in_bytes, places[:-1], strict=True):
+        if place is not Residency.SRAM:
+            count = count + again * spots
+            moved = moved + again * spots * _bus(box, size, each, place, config)
+    if places[-1] is not Residency.SRAM:
+        box, stored = (t.rows, t.cols, t.channels), spots * t.groups
+        if shape.kind is Kind.MEAN:
+            box, stored = (t.rows * 0 + 1, t.rows * 0 + 1, t.channels), shape.images * t.groups
+        size = (*shape.out_size, shape.out_channels)
+        count = count + stored
+        moved = moved + stored * _bus(box, size, shape.out_bytes, places[-1], config)
+    return count, moved
+
+
+def _bus(box: Any, size: Any, each: int, place: Residency, config: Config) -> Any:
+    """Bytes on the bus of a box: runs, each of whole bursts."""
+    burst = config.dma_burst_bytes
+    run = np.full(box[0].shape, each)
+    runs, joined = np.ones_like(run), np.ones(run.shape, bool)
+    for axis in (1, 0, 2) if place is Residency.NCHW else (2, 1, 0):
+        run = np.where(joined, run * box[axis], run)
+        runs = np.where(joined, runs, runs * box[axis])
+        joined &= box[axis] == size[axis]
+    return runs * _up(run, burst) * burst
+
+
+def _ends(size: int, part: Ints) -> tuple[tuple[Ints, Ints], tuple[Ints, Any]]:
+    """Return the sizes of parts and how many there are: the full ones, and what is left."""
+    return (part, size // part), (size % part, (size % part > 0).astype(np.int64))

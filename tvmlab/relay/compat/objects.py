@@ -157,7 +157,7 @@ def _name(_: Any, today: str) -> str:
 
 def _attributes(call: Any, today: Any) -> Any:
     found = _written(call)
-    return Attributes(found[0].name, found[2], today) if found else today
+    return Attributes(found[0], found[2], today) if found else today
 
 
 def _arguments(call: Any, today: Any) -> Any:

@@ -152,34 +152,23 @@ def _rows(
     recording: Recording, work: Mapping[str, Work], regions: Mapping[str, Table]
 ) -> tuple[Row, ...]:
     """Add up each function's calls in each run, and take the medians."""
-    times: dict[str, list[int]] = {}
-    calls: dict[str, list[int]] = {}
-    sizes: dict[str, list[int]] = {}
+    sums: dict[str, list[tuple[int, int, int]]] = {}  # a run's calls, nanoseconds and bytes
     for run in recording.watched:
         alone: dict[str, list[Event]] = {}
         for event in _functions(run):
             alone.setdefault(event.name, []).append(event)
         for name, events in alone.items():
-            times.setdefault(name, []).append(sum(event.nanoseconds for event in events))
-            calls.setdefault(name, []).append(len(events))
-            sizes.setdefault(name, []).append(sum(event.bytes for event in events))
+            sums.setdefault(name, []).append(
+                (len(events), sum(e.nanoseconds for e in events), sum(e.bytes for e in events))
+            )
     whole = statistics.median(recording.plain) / 1e9
     rows = []
-    for name in times:
-        number = round(statistics.median(calls[name]))
-        rows.append(
-            _row(
-                name,
-                number,
-                # A clock that stood still has seen less than its step.
-                max(statistics.median(times[name]), 1) / 1e9,
-                whole,
-                round(statistics.median(sizes[name])),
-                recording.tensors.get(name, ()),
-                work.get(name),
-                regions.get(name),
-            )
-        )
+    for name, runs in sums.items():
+        calls, time, size = map(statistics.median, zip(*runs, strict=True))
+        # A clock that stood still has seen less than its step.
+        seconds = max(time, 1) / 1e9
+        about = recording.tensors.get(name, ()), work.get(name), regions.get(name)
+        rows.append(_row(name, round(calls), seconds, whole, round(size), *about))
     left = _left(recording) / 1e9
     own = sum(event.name.startswith(_BUILTIN) for event in _middle(recording.watched))
     rows.append(Row(MACHINE, MACHINE, own, left, left / whole, None, "", 0, None, None))
@@ -228,17 +217,11 @@ def _row(
         cycles = calls * region.total.cycles
     # A simulator's speed is no share of what its processor does.
     most = peak(dtype) if operations and region is None else None
+    of_peak = operations / seconds / most if operations and most else None
+    of_bandwidth = size / seconds / bandwidth()
+    share = seconds / whole
     return Row(
-        name,
-        kind,
-        calls,
-        seconds,
-        seconds / whole,
-        operations,
-        dtype,
-        size,
-        operations / seconds / most if operations and most else None,
-        size / seconds / bandwidth(),
+        *(name, kind, calls, seconds, share, operations, dtype, size, of_peak, of_bandwidth),
         tensors,
         cycles,
     )

@@ -25,17 +25,7 @@ _FILLS = ("#D9D9D9", COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", 
 
 @dataclass
 class Frame:
-    """A frame of the graph.
-
-    Attributes
-    ----------
-    name, kind : str
-        The label, and what the colour depends on.
-    nanoseconds : float
-        The time of the frame and of everything above it.
-    inside : dict of str to Frame
-        The frames on top of it by name.
-    """
+    """A frame of the graph: its label, its time, and the frames on top of it by name."""
 
     name: str
     kind: str
@@ -43,7 +33,7 @@ class Frame:
     inside: dict[str, Frame] = field(default_factory=dict)
 
     def child(self, name: str, kind: str) -> Frame:
-        """Return the frame of that name on top of this one, and make it at the first call."""
+        """Return the frame of that name on top of this one; add it if it is missing."""
         return self.inside.setdefault(name, Frame(name, kind))
 
     @property
@@ -79,21 +69,8 @@ def frames(
 
 
 def svg(root: Frame, above: str = "") -> str:
-    """Draw frames as the text of an SVG file, which contains a description of the picture.
-
-    Parameters
-    ----------
-    root : Frame
-        The lowest frame.
-    above : str
-        A line of text above the frames.
-
-    Returns
-    -------
-    str
-    """
-    levels = root.levels
-    height = (levels + bool(above)) * _HEIGHT + 2 * _MARGIN
+    """Draw frames as the text of an SVG file, with a line of text above them."""
+    height = (root.levels + bool(above)) * _HEIGHT + 2 * _MARGIN
     colours: dict[str, str] = {}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '

@@ -68,7 +68,7 @@ class Row:
     calls : int
         Calls per run.
     seconds : float
-        The median over the runs. The virtual machine's is what the functions leave; it can be 0.
+        The median over the runs; for the virtual machine what the functions leave, which can be 0.
     share : float
         Of the whole run's time, 0 to 1.
     operations : int or None
@@ -123,15 +123,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of an accelerator's region.
-
-    Attributes
-    ----------
-    name : str
-        Such as ``"conv2d 3x3 64->128 /2"``.
-    cycles : int
-        Its cycles, which add up to those of the region.
-    """
+    """A layer of an accelerator's region, such as ``"conv2d 3x3 64->128 /2"``, and its cycles."""
 
     name: str
     cycles: int
@@ -233,95 +225,45 @@ class Profile:
         return "\n".join([table(head, rows), *_below(self)])
 
     def data(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON.
-
-        Returns
-        -------
-        dict
-            The attributes and properties by name (operations and bytes per second), and ``rows``:
-            a dict each, with the fields of `Row`, ``gflops`` and ``gigabytes``.
-        """
-        rows = [
-            {**asdict(row), "gflops": row.gflops, "gigabytes": row.gigabytes} for row in self.rows
-        ]
+        """Return everything but the run as plain values for JSON, by the names of attributes."""
+        names = ("target", "seconds", "overhead", "covered", "note", "peaks", "bandwidth")
         return {
-            "target": self.target,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in (*names, "clock_mhz")},
             "samples": list(self.whole.samples),
-            "overhead": self.overhead,
-            "covered": self.covered,
-            "note": self.note,
-            "peaks": dict(self.peaks),
-            "bandwidth": self.bandwidth,
-            "rows": rows,
-            "clock_mhz": self.clock_mhz,
+            "rows": [
+                asdict(row) | {"gflops": row.gflops, "gigabytes": row.gigabytes}
+                for row in self.rows
+            ],
             "layers": {
                 name: [asdict(layer) for layer in layers] for name, layers in self.layers.items()
             },
         }
 
     def trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the median run as a file that Perfetto (ui.perfetto.dev) and Chrome open.
-
-        Parameters
-        ----------
-        path : path
-            Where to write; the usual ending is ``.json``. The file appears whole or not at all.
-
-        Returns
-        -------
-        pathlib.Path
-            The file, in Chrome's Trace Event Format.
+        """Write the median run as JSON that Perfetto (ui.perfetto.dev) and Chrome open.
 
         Raises
         ------
         TvmlabError
-            The file cannot be written.
+            The file, which appears whole or not at all, cannot be written.
         """
-        content = {
-            "traceEvents": events(self),
-            "displayTimeUnit": "ms",
-            "otherData": {
-                "target": self.target,
-                "seconds": self.seconds,
-                "shown": self._caption(),
-            },
-        }
+        about = {"target": self.target, "seconds": self.seconds, "shown": self._caption()}
+        content = {"traceEvents": events(self), "displayTimeUnit": "ms", "otherData": about}
         return _save(path, json.dumps(content, indent=1, allow_nan=False))
 
     def flame(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the median run as a flame graph: calls on their callers, as wide as their times.
-
-        Parameters
-        ----------
-        path : path
-            Where to write; the usual ending is ``.svg``. The file appears whole or not at all.
-
-        Returns
-        -------
-        pathlib.Path
-            The file, an SVG picture without scripts, with a tooltip for each frame.
+        """Draw the median run as a flame graph in SVG, with calls as wide as their time.
 
         Raises
         ------
         TvmlabError
-            The file cannot be written.
+            The file, which appears whole or not at all, cannot be written.
         """
         root = flame.frames(self.run, self.kinds, self.layers)
         return _save(path, flame.svg(root, self._caption()))
 
     def bars(self, most: int = 12) -> Figure:
-        """Draw the longest rows as bars, and the others as one bar.
-
-        Parameters
-        ----------
-        most : int
-            The number of rows with a bar of their own.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-        """
+        """Draw the longest `most` rows as bars, and the others as one bar."""
         if most < 1:
             raise InputError(
                 f"{most} bars cannot be drawn", where="Profile.bars", fix="give at least 1"
@@ -341,12 +283,7 @@ class Profile:
         return plot.bars(values, unit=unit, title="Where the time goes")
 
     def roofline(self) -> Figure:
-        """Draw the rows below the limits of this machine, with a marker for each kind.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The rows of the dtype with the most operations.
+        """Draw the rows of the dtype with the most operations below the limits of this machine.
 
         Raises
         ------
@@ -471,17 +408,13 @@ def events(profile: Profile) -> list[dict[str, Any]]:
         start = (event.start - first) / 1e3
         row = rows.get(event.name)
         kind = "run" if event.depth == 0 else row.kind if row else "virtual machine"
-        found.append(
-            _slice(_PROCESSOR, event.name, kind, start, event.nanoseconds / 1e3)
-            | {"args": {"bytes": event.bytes, **(_details(row) if row else {})}}
-        )
+        args = {"bytes": event.bytes, **(_details(row) if row else {})}
+        found.append(_slice(_PROCESSOR, event.name, kind, start, event.nanoseconds / 1e3, args))
         at = max(start, free)
         for layer in profile.layers.get(event.name, ()):
             length = layer.cycles / (profile.clock_mhz or 1)  # a MHz is a cycle a microsecond
-            found.append(
-                _slice(_ACCELERATOR, layer.name, event.name, at, length)
-                | {"args": {"cycles": layer.cycles}}
-            )
+            args = {"cycles": layer.cycles}
+            found.append(_slice(_ACCELERATOR, layer.name, event.name, at, length, args))
             at = free = at + length
     return found
 
@@ -493,22 +426,14 @@ def _track(pid: int, process: str, thread: str) -> list[dict[str, Any]]:
     ]
 
 
-def _slice(pid: int, name: str, kind: str, start: float, length: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "cat": kind,
-        "ph": "X",
-        "ts": round(start, 3),
-        "dur": round(length, 3),
-        "pid": pid,
-        "tid": 1,
-    }
+def _slice(
+    pid: int, name: str, kind: str, start: float, length: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    times = {"ts": round(start, 3), "dur": round(length, 3)}
+    return {"name": name, "cat": kind, "ph": "X", "pid": pid, "tid": 1, **times, "args": args}
 
 
 def _details(row: Row) -> dict[str, Any]:
-    details: dict[str, Any] = {"tensors": list(row.tensors)}
-    if row.operations is not None:
-        details["operations"] = row.operations // row.calls
-    if row.cycles is not None:
-        details["cycles"] = row.cycles // row.calls
-    return details
+    each = {"operations": row.operations, "cycles": row.cycles}
+    known = {name: value // row.calls for name, value in each.items() if value is not None}
+    return {"tensors": list(row.tensors), **known}

@@ -21,44 +21,31 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule import _ffi_api as functions
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.mutator import Mutator, PyMutator
+from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 
 from ...errors import TuningError
 from ...support.host import physical_cores
 from ...support.target import spelled
 
-__all__ = ["MutateCategorical", "candidates", "identity", "make_context", "postprocs", "with_cores"]
+__all__ = ["candidates", "check_seed", "identity", "make_context", "metaschedule_spaces"]
 
 
 def _silent(level: int, file: str, line: int, message: str) -> None:
     """Take MetaSchedule's log, which is a page a batch, and drop it."""
 
 
-def with_cores(target: tvm.target.Target) -> tvm.target.Target:
-    """Add the number of cores to a CPU target that has none: MetaSchedule cannot do without.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Any target.
-
-    Returns
-    -------
-    tvm.target.Target
-        The same, or a copy with ``num-cores``: the physical cores of this machine.
-    """
+def _with_cores(target: tvm.target.Target) -> tvm.target.Target:
+    """Add the physical cores to a CPU target without ``num-cores``, which MetaSchedule needs."""
     if target.kind.name != "llvm" or "num-cores" in target.attrs:
         return target
     return tvm.target.Target({**json.loads(str(target)), "num-cores": physical_cores()})
 
 
-def postprocs() -> list[Any]:
-    """List what MetaSchedule does to a schedule once all decisions are made.
+def _postprocs() -> list[Any]:
+    """Return MetaSchedule's steps after all decisions of a schedule are made.
 
-    Returns
-    -------
-    list of tvm.s_tir.meta_schedule.postproc.Postproc
-        Those of its CPU targets but ``RewriteLayout``, which would repack weights in every call:
-        layouts are chosen by `tvmlab.schedule`, and weights packed once.
+    ``RewriteLayout`` is left out, because it would repack weights in every call: layouts are
+    chosen by `tvmlab.schedule`, and weights packed once.
     """
     return [
         ms.postproc.DisallowDynamicLoop(),
@@ -68,16 +55,11 @@ def postprocs() -> list[Any]:
 
 
 @derived_object
-class MutateCategorical(PyMutator):  # type: ignore[misc]
+class _MutateCategorical(PyMutator):  # type: ignore[misc]
     """Changes one ``sample_categorical`` decision of a trace.
 
     MetaSchedule's own mutators change such a decision only where it says how far to unroll; the
     spaces of `tvmlab.schedule` choose more than that from a list.
-
-    Parameters
-    ----------
-    seed : int
-        What the choices come from.
     """
 
     def __init__(self, seed: int) -> None:
@@ -104,24 +86,18 @@ class MutateCategorical(PyMutator):  # type: ignore[misc]
 
     def clone(self) -> Any:
         """Make another of the same seed."""
-        return MutateCategorical(self.seed)
+        return _MutateCategorical(self.seed)
 
 
 def _mutators(seed: int) -> dict[Any, float]:
     # MetaSchedule's weights for CPUs, and ours for what none of them changes.
     weights: dict[Any, float] = dict(Mutator.create("llvm").items())
-    weights[MutateCategorical(seed)] = 0.15
+    weights[_MutateCategorical(seed)] = 0.15
     return weights
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that MetaSchedule's generator has no state for.
-
-    Raises
-    ------
-    TuningError
-        It is not from 0 to 2**31 - 3.
-    """
+    """Refuse a seed that MetaSchedule's generator has no state for, with a TuningError."""
     if type(seed) is not int or not 0 <= seed <= 2**31 - 3:
         raise TuningError(
             f"the seed {seed!r} is not a whole number from 0 to 2**31 - 3", fix="give such a one"
@@ -181,14 +157,14 @@ def make_context(
     check_seed(seed)
     if space is None:
         space = ms.space_generator.ScheduleFn(
-            lambda schedule: [schedule], [], postprocs(), _mutators(seed)
+            lambda schedule: [schedule], [], _postprocs(), _mutators(seed)
         )
     context = ms.TuneContext.__new__(ms.TuneContext)
     # The random state runs from 1: 0 is a fixed point of the generator, -1 asks for a random one.
     context.__init_handle_by_constructor__(
         functions.TuneContext,
         module,
-        with_cores(target),
+        _with_cores(target),
         space,
         strategy,
         "main",
@@ -201,18 +177,7 @@ def make_context(
 
 
 def identity(module: IRModule) -> int:
-    """Hash a module by its structure: equal for kernels that compute in the same way.
-
-    Parameters
-    ----------
-    module : tvm.ir.IRModule
-        A scheduled function.
-
-    Returns
-    -------
-    int
-        The same in every process of this version of TVM.
-    """
+    """Hash a module by its structure: equal for kernels that compute in the same way."""
     return int(tvm_ffi.structural_hash(module))
 
 
@@ -232,3 +197,15 @@ def candidates(schedules: Sequence[s_tir.Schedule]) -> list[Any]:
         ms.search_strategy.MeasureCandidate(schedule, ArgInfo.from_entry_func(schedule.mod, True))
         for schedule in schedules
     ]
+
+
+def metaschedule_spaces(module: IRModule, target: tvm.target.Target) -> list[s_tir.Schedule]:
+    """Return the spaces of MetaSchedule's rules for CPUs: schedules with decisions to sample.
+
+    The rules are those of ``ScheduleRule.create("llvm")``. They tile a reduction in six levels
+    (``SSRSRS``), inline what is element-wise, split reductions (``rfactor``), and mark loops to run
+    in parallel, vectorized and unrolled. None of them uses tensor intrinsics.
+    """
+    rules = ScheduleRule.create("llvm")
+    space = ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=[], mutator_probs={})
+    return list(make_context(module, target, space=space).generate_design_space())

@@ -25,19 +25,7 @@ FAILURES = 500
 def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...], ...]:
     """List the ways to write a number as a product, in lexicographic order.
 
-    Parameters
-    ----------
-    extent : int
-        The number, at least 1.
-    parts : int
-        Factors, at least 1.
-    innermost : int
-        What the last factor may not exceed; below 1 for no limit.
-
-    Returns
-    -------
-    tuple of tuple of int
-        Each of `parts` numbers; empty where no way respects the limit.
+    An `innermost` above 0 is the largest last factor.
     """
     if parts == 1:
         return ((extent,),) if innermost < 1 or extent <= innermost else ()
@@ -72,13 +60,6 @@ class Walk:
 
     What an instruction may decide can depend on what was decided before it (the loop that is
     split may have come out of a split), so choices are looked up while the trace is replayed.
-
-    Parameters
-    ----------
-    module : tvm.ir.IRModule
-        What is scheduled.
-    space : tvm.s_tir.Schedule
-        A design space of it.
     """
 
     def __init__(self, module: IRModule, space: s_tir.Schedule) -> None:
@@ -135,20 +116,10 @@ def _kept(schedule: s_tir.Schedule, asked: list[int]) -> bool:
 
 
 def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule | None]:
-    """Go through a space.
+    """Yield a schedule for each combination of decisions, or None for one that does not apply.
 
-    Parameters
-    ----------
-    module : tvm.ir.IRModule
-        What is scheduled.
-    space : tvm.s_tir.Schedule
-        A design space of it.
-
-    Yields
-    ------
-    tvm.s_tir.Schedule or None
-        A schedule for each combination of decisions, in lexicographic order: the last instruction
-        changes fastest, factors of tiles rise from left to right. None for one that does not apply.
+    The order is lexicographic: the last instruction changes fastest, factors of tiles rise from
+    left to right.
     """
     walk = Walk(module, space)
     while not walk.ended:
@@ -197,20 +168,7 @@ def size(module: IRModule, space: s_tir.Schedule) -> int:
 
 
 def estimate(module: IRModule, space: s_tir.Schedule) -> int:
-    """Guess what `size` counts, by the first point alone: exact where no choice changes another's.
-
-    Parameters
-    ----------
-    module : tvm.ir.IRModule
-        What is scheduled.
-    space : tvm.s_tir.Schedule
-        A design space of it.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
+    """Guess the `size` by the first point: exact where no choice changes another's."""
     walk = Walk(module, space)
     walk.replay()
     return math.prod(walk.sizes)

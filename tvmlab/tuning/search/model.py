@@ -1,19 +1,24 @@
-"""What tells good candidates from bad ones before, or after, they are measured."""
+"""The tuners by AutoTVM's names, and the cost models that guide them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import PackSum, XGBConfig
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
+from ...errors import TuningError
+from ...support.extras import need
 from .context import identity
+from .grid import GridSearch
 
-__all__ = ["Learned", "Measured"]
+__all__ = ["TUNERS", "Learned", "Measured", "Tuner", "find_tuner"]
 
 ROUNDS = 80
 """Trees of the model: at a learning rate of 0.2, what is left of the error is below the noise."""
@@ -81,13 +86,7 @@ def _loss(packed: PackSum, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 class _Features:
-    """MetaSchedule's features of candidates, taken once each: to take them is to lower a function.
-
-    Parameters
-    ----------
-    extractor : tvm.s_tir.meta_schedule.FeatureExtractor
-        Who takes them.
-    """
+    """MetaSchedule's features of candidates, cached because each one costs a lowering."""
 
     def __init__(self, extractor: Any) -> None:
         self.extractor = extractor
@@ -112,11 +111,6 @@ class Measured(PyCostModel):  # type: ignore[misc]
 
     An evolutionary search over it is a genetic algorithm whose parents are chosen by
     measurements alone.
-
-    Parameters
-    ----------
-    seed : int
-        Where the lots come from.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -148,3 +142,83 @@ class Measured(PyCostModel):  # type: ignore[misc]
     def save(self, path: str) -> None:
         """Refuse: times are kept in records."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """How candidates are proposed, and what learns from the measured ones.
+
+    Attributes
+    ----------
+    name : str
+        As ``tvmlab.tune(tuner=...)`` takes it.
+    was : str
+        The class of AutoTVM (``tvm.autotvm.tuner``, gone since TVM 0.20) that it stands for.
+    strategy : callable
+        Makes a search strategy of MetaSchedule's.
+    model : callable or None
+        Makes a cost model from a seed; None where nothing learns.
+    repeats : bool
+        Whether it may propose what it proposed before.
+    """
+
+    name: str
+    was: str
+    strategy: Callable[[], Any]
+    model: Callable[[int], Any] | None
+    repeats: bool = True
+
+
+def _xgb() -> Any:
+    """Evolve from the best for three generations, guided by the model: ``XGBTuner``.
+
+    Upstream evolves 512 candidates four times for each batch, and computes features of all of them.
+    Most are never measured, so here the population is smaller.
+    """
+    return ms.search_strategy.EvolutionarySearch(
+        population_size=40,
+        init_measured_ratio=0.4,
+        init_min_unmeasured=8,
+        genetic_num_iters=3,
+        eps_greedy=0.1,
+    )
+
+
+def _ga() -> Any:
+    """Evolve from the measured best, one generation between measurements: ``GATuner``."""
+    return ms.search_strategy.EvolutionarySearch(
+        population_size=32,
+        init_measured_ratio=0.5,
+        init_min_unmeasured=8,
+        genetic_num_iters=1,
+        eps_greedy=0.0,
+    )
+
+
+def _random() -> Any:
+    """Draw all decisions anew each time: ``RandomTuner``."""
+    return ms.search_strategy.ReplayTrace(max_fail_count=20)
+
+
+TUNERS = {
+    tuner.name: tuner
+    for tuner in (
+        Tuner("xgb", "XGBTuner", _xgb, Learned),
+        Tuner("ga", "GATuner", _ga, Measured),
+        Tuner("random", "RandomTuner", _random, None),
+        Tuner("gridsearch", "GridSearchTuner", GridSearch, None, repeats=False),
+    )
+}
+"""The tuners by name."""
+
+
+def find_tuner(name: str) -> Tuner:
+    """Return the tuner of a name; raise TuningError or ToolchainError if there is none."""
+    if not isinstance(name, str) or name not in TUNERS:
+        raise TuningError(
+            f"there is no tuner named {name!r}",
+            fix=f"take one of these: {', '.join(TUNERS)}",
+        )
+    if name == "xgb":
+        need("xgboost", extra="tune")
+    return TUNERS[name]
