@@ -15,7 +15,7 @@ from tests.oracles.exact import values
 from tests.oracles.models import by_onnx_runtime, model, node, value, weight
 from tests.qnn.cases import Draw
 from tvmlab.qnn import arithmetic
-from tvmlab.qnn.contractions import sum_range
+from tvmlab.qnn.contractions import sum_parts, sum_range
 
 DTYPES = ("int8", "uint8", "int16")
 LAYOUTS = [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"), ("NCHW", "HWOI")]
@@ -180,8 +180,8 @@ def test_the_bounds_are_reached(dtypes: tuple[str, str], terms: int, seed: int) 
     rng = np.random.default_rng(seed)
     (zero,), own = zeros(rng, 1, dtypes[0]), zeros(rng, 3, dtypes[1])
     weights = values(rng, (3, terms), dtypes[1])
-    low, high = sum_range(weights.astype("int64") - np.c_[own], dtypes[0], zero)
-    info = np.iinfo(dtypes[0])
+    info, parts = np.iinfo(dtypes[0]), sum_parts(weights.astype("int64") - np.c_[own])
+    low, high = sum_range(parts, info.min - zero, info.max - zero)
     for i in range(3):
         row = weights[i].astype("int64") - own[i]
         for bound, largest in ((low[i], row < 0), (high[i], row > 0)):

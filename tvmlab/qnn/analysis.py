@@ -7,9 +7,16 @@ from typing import NamedTuple
 from tvm import ir, relax
 
 from ..ir.graph import no_collection
-from .transform.context import DEQUANTIZES, QUANTIZES, bindings, describe, leaves, nested, operator
-from .transform.fake_quantization import one_scope, rounding_of
-from .transform.rewrite import RULES, Rewriter
+from .transform.fake_quantization import RULES, Rewriter, one_scope, rounding_of
+from .transform.quantized_value import (
+    DEQUANTIZES,
+    QUANTIZES,
+    bindings,
+    describe,
+    leaves,
+    nested,
+    operator,
+)
 
 __all__ = ["FloatOperator", "float_operators"]
 

@@ -37,12 +37,15 @@ def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
     return a.astype(kind), b.astype(kind)
 
 
-def sum_range(weights: Array, data_dtype: str, zero: int) -> tuple[Array, Array]:
-    """Bound the sums of each row of weights (less their zero points): least and largest, int64."""
-    rows = weights.reshape(len(weights), -1)
-    total, apart = rows.sum(1), np.abs(rows).sum(1)
-    above, below = (apart + total) // 2, (total - apart) // 2
-    low, high = (end - zero for end in limits(data_dtype))
+def sum_parts(rows: Array) -> tuple[Array, Array]:
+    """Sum the positive and the negative weights of each row (less their zero points), int64."""
+    above = np.maximum(rows, 0).sum(1)
+    return above, rows.sum(1) - above
+
+
+def sum_range(parts: tuple[Array, Array], low: int, high: int) -> tuple[Array, Array]:
+    """Bound sums of products with data that lie between two integers: least and largest."""
+    above, below = parts
     return above * low + below * high, above * high + below * low
 
 
@@ -67,9 +70,9 @@ class ZeroPointCorrection:
         zero = given.zero_point(zero_name, dtype)
         kernel_zero = given.zero_point(kernel_zero_name, given.dtype(weight), channels)
         whole = kernel.astype(np.int64) - kernel_zero.reshape(-1, *[1] * (kernel.ndim - 1))
-        total = whole.reshape(len(kernel), -1).sum(1)
+        parts = sum_parts(whole.reshape(len(kernel), -1))
         least, most = limits(kind)
-        low, high = sum_range(whole, dtype, int(zero))
+        low, high = sum_range(parts, *(end - int(zero) for end in limits(dtype)))
         if low.min(initial=0) < least or high.max(initial=0) > most:
             largest = max(-int(low.min()), int(high.max()))
             warnings.warn(
@@ -81,7 +84,7 @@ class ZeroPointCorrection:
         least, most = int(whole.min(initial=0)), int(whole.max(initial=0))
         narrow = next(d for d in _DTYPES if limits(d)[0] <= least and most <= limits(d)[1])
         kind = "int64" if kind == "int64" else "int32"
-        return cls(whole.astype(narrow), int(zero), (-zero * total).astype(kind))
+        return cls(whole.astype(narrow), int(zero), (-zero * sum(parts)).astype(kind))
 
     def row(self) -> ChannelParam:
         """Return `extra` as what a kernel reads."""

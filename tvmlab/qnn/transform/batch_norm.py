@@ -21,7 +21,7 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic
-from .context import Context, Rule
+from .context import Rule, Site
 from .products import bind_product, conv_attributes
 from .quantized_value import (
     INT32,
@@ -29,10 +29,11 @@ from .quantized_value import (
     NotQuantizable,
     QuantizedValue,
     QuantParams,
+    channel_count,
     check_sums,
     fixed_sizes,
+    require,
     same_shape,
-    sizes,
     spread,
     with_dtype,
 )
@@ -47,62 +48,56 @@ _SAME = 2.0**-22
 _FAR = 16
 
 
-def _statistics(ctx: Context, call: relax.Call) -> tuple[Array, Array, Array, Array]:
+def _statistics(site: Site) -> tuple[Array, Array, Array, Array]:
     """Return gamma, beta, mean and variance, float64."""
-    if call.attrs.training:
-        raise NotQuantizable("it normalizes by the statistics of its batch")
-    numbers = [ctx.number(arg) for arg in call.args[1:5]]
-    if any(number is None for number in numbers):
-        raise NotQuantizable("its statistics are not constant")
+    attrs = site.call.attrs
+    require(not attrs.training, "it normalizes by the statistics of its batch")
+    numbers = [site.ctx.number(arg) for arg in site.call.args[1:5]]
+    require(all(number is not None for number in numbers), "its statistics are not constant")
     gamma, beta, mean, variance = (np.asarray(number) for number in numbers)
-    if not call.attrs.scale:
-        gamma = np.ones_like(gamma)
-    return gamma, beta if call.attrs.center else np.zeros_like(beta), mean, variance
+    gamma = gamma if attrs.scale else np.ones_like(gamma)
+    return gamma, beta if attrs.center else np.zeros_like(beta), mean, variance
 
 
-def _batch_norm(
-    ctx: Context, call: relax.Call, var: relax.Var, params: QuantParams | None = None
-) -> QuantizedValue:
+def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue:
     """Emit a depthwise convolution and its bias."""
-    x = call.args[0]
-    if params and (ctx.rounding != "ONNX" or ctx.clipped(x).dtype not in ("int8", "uint8")):
-        return ctx.value(var)
-    gamma, beta, mean, variance = _statistics(ctx, call)
-    gain = gamma / np.sqrt(variance + float(call.attrs.epsilon))
+    x, attrs = site.call.args[0], site.call.attrs
+    value = site.ctx.clipped(x)
+    if params and (site.ctx.rounding != "ONNX" or value.dtype not in ("int8", "uint8")):
+        return site.ctx.value(site.var)
+    gamma, beta, mean, variance = _statistics(site)
+    gain = gamma / np.sqrt(variance + float(attrs.epsilon))
     add = beta - mean * gain
-    if not (np.isfinite(gain).all() and np.isfinite(add).all()):
-        raise NotQuantizable("its statistics give gains that are not finite")
-    axis = int(call.attrs.axis) % int(x.ty.ndim)
-    value = ctx.clipped(x)
-    sums = scale_channels(ctx, value, gain, add, axis, x.ty, var)
+    finite = np.isfinite(gain).all() and np.isfinite(add).all()
+    require(finite, "its statistics give gains that are not finite")
+    axis = int(attrs.axis) % int(x.ty.ndim)
+    sums = scale_channels(site, value, gain, add, axis, x.ty)
     if params is not None:
         # Not np.float64 anywhere: these are the numbers that ONNX Runtime has.
-        root = np.sqrt((variance + np.float32(call.attrs.epsilon)).astype(np.float32))
+        root = np.sqrt((variance + np.float32(attrs.epsilon)).astype(np.float32))
         factor = (gamma / root).astype(np.float32)
-        wanted = float_results(value, factor, beta - mean * factor, params)
+        wanted = _float_results(value, factor, beta - mean * factor, params)
         scale = np.broadcast_to(sums.scale.astype(np.float32), gain.shape)
         weight = _weights(float(value.scale), gain, add)[0].astype(np.int64)
         nearest = np.round(add / scale.astype(np.float64)).astype(np.int64)
-        bias = match_float_bias(value, weight, nearest, scale, wanted, params)
+        bias = _match_float_bias(value, weight, nearest, scale, wanted, params)
         add = np.where(bias == nearest, add, bias * scale.astype(np.float64))
-    return add_constant(ctx, sums, spread(add, axis, int(x.ty.ndim)), None, x.ty, var)
+    return add_constant(site, sums, spread(add, axis, int(x.ty.ndim)), None, x.ty)
 
 
-def constant_factor(
-    ctx: Context, call: relax.Call, var: relax.Var
-) -> tuple[relax.Expr, Array] | None:
+def constant_factor(site: Site) -> tuple[relax.Expr, Array] | None:
     """Return the operand that a call multiplies or divides by a constant, and the factor."""
-    divides = call.op.name == "relax.divide"
-    found = ctx.constant_side(call, divides)
+    divides = site.name == "divide"
+    found = site.constant_side(divides)
     if found is None:
         return None
     operand, other, factor = found
     if divides:
         with np.errstate(divide="ignore", invalid="ignore"):
             return operand, 1.0 / factor
-    stored = ctx.known_constant(other)
-    quantized = stored and stored.narrow and stored.scalar and ctx.operand(operand).narrow
-    return None if quantized and not _positive(factor, operand, var) else (operand, factor)
+    stored = site.ctx.known_constant(other)
+    quantized = stored and stored.narrow and stored.scalar and site.ctx.operand(operand).narrow
+    return None if quantized and not _positive(factor, operand, site.var) else (operand, factor)
 
 
 def _positive(factor: Array, operand: relax.Expr, var: relax.Var) -> bool:
@@ -110,23 +105,20 @@ def _positive(factor: Array, operand: relax.Expr, var: relax.Var) -> bool:
     return bool(one and same_shape(operand.ty, var.ty))
 
 
-def multiply_by_constant(
-    ctx: Context, operand: relax.Expr, factor: Array, var: relax.Var
-) -> QuantizedValue:
+def multiply_by_constant(site: Site, operand: relax.Expr, factor: Array) -> QuantizedValue:
     """Multiply by a `constant_factor`."""
-    value = ctx.operand(operand)
-    if not np.isfinite(factor).all():
-        raise NotQuantizable("its constant is not finite")
-    if _positive(factor, operand, var):
+    value, ty = site.ctx.operand(operand), site.var.ty
+    require(np.isfinite(factor).all(), "its constant is not finite")
+    if _positive(factor, operand, site.var):
         return _scaled(value, factor.reshape(()))
-    axis, shape = channel_axis(factor, int(var.ty.ndim)), sizes(var.ty)
-    if axis is None or not same_shape(operand.ty, var.ty):
+    axis = channel_axis(factor, int(ty.ndim))
+    if axis is None or not same_shape(operand.ty, ty):
         raise NotQuantizable("its constant is not quantized, and differs by more than the channel")
-    if shape is None or not isinstance(shape[axis], int):
+    count = channel_count(ty, axis)
+    if count is None:
         raise NotQuantizable("its number of channels is not known")
-    gain = np.broadcast_to(factor.ravel(), (shape[axis],))
-    value = ctx.clipped(operand)
-    return scale_channels(ctx, value, gain, np.zeros_like(gain), axis, operand.ty, var)
+    gain, value = np.broadcast_to(factor.ravel(), (count,)), site.ctx.clipped(operand)
+    return scale_channels(site, value, gain, np.zeros_like(gain), axis, operand.ty)
 
 
 def _scaled(value: QuantizedValue, factor: Array) -> QuantizedValue:
@@ -134,44 +126,33 @@ def _scaled(value: QuantizedValue, factor: Array) -> QuantizedValue:
     single = factor.ndim == 0
     with np.errstate(over="ignore", under="ignore"):
         scale = (value.scale.astype(np.float64) * factor).astype(value.scale.dtype)
-    if not np.all(np.isfinite(scale) & (scale > 0)):
-        raise NotQuantizable("its scale would be beyond float32")
-    if value.clipped and not single:
-        raise NotQuantizable("its operand is still to be cut")
+    require(np.all(np.isfinite(scale) & (scale > 0)), "its scale would be beyond float32")
+    require(single or not value.clipped, "its operand is still to be cut")
     low, high = (limit * float(factor) if single else limit for limit in (value.low, value.high))
     error = value.error * float(np.max(factor))
     return replace(value, scale=scale, low=low, high=high, error=error)
 
 
 def scale_channels(
-    ctx: Context,
-    value: QuantizedValue,
-    gain: Array,
-    add: Array,
-    axis: int,
-    ty: Any,
-    var: relax.Var,
+    site: Site, value: QuantizedValue, gain: Array, add: Array, axis: int, ty: Any
 ) -> QuantizedValue:
     """Multiply by one number per channel: a new scale for sums, else a depthwise convolution."""
     if not value.narrow:
-        if not np.all(gain > 0):
-            raise NotQuantizable("it multiplies sums by numbers that are not all positive")
-        if not value.scalar and value.axis != axis:
-            raise NotQuantizable("its channels are not those of its operand's scales")
-        if value.zero.ndim:
-            raise NotQuantizable("its operand's zero point differs by channel")
+        require(np.all(gain > 0), "it multiplies sums by numbers that are not all positive")
+        own = value.scalar or value.axis == axis
+        require(own, "its channels are not those of its operand's scales")
+        require(not value.zero.ndim, "its operand's zero point differs by channel")
         return _scaled(replace(value, axis=axis), gain)
-    if not value.scalar:
-        raise NotQuantizable("its operand is quantized by channel")
+    require(value.scalar, "its operand is quantized by channel")
     step = float(value.scale)
     weight, nothing = _weights(step, gain, add)
-    own = np.where(add == 0, 1.0, np.abs(add)) / (step * _PARTS)
-    scale = np.where(nothing, own, np.abs(gain) / _WEIGHT).astype(np.float32)
-    if not np.all(np.isfinite(scale) & (scale > 0)):
-        raise NotQuantizable("its gains are beyond float32")
+    units = np.where(add == 0, 1.0, np.abs(add)) / (step * _PARTS)
+    scale = np.where(nothing, units, np.abs(gain) / _WEIGHT).astype(np.float32)
+    require(np.all(np.isfinite(scale) & (scale > 0)), "its gains are beyond float32")
     lost = float(np.max(np.where(nothing, np.abs(gain), 0.0))) * step * value.far
-    expr = _depthwise(ctx, value, weight, scale, axis, ty, var)
-    kind = np.float64 if ctx.rounding == "TFLITE" and value.dtype != "uint8" else np.float32
+    expr = _depthwise(site, value, weight, scale, axis, ty)
+    wide = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
+    kind = np.float64 if wide else np.float32
     most = value.far * _WEIGHT
     product = value.scale.astype(kind) * scale.astype(kind)
     sums = QuantizedValue.sums(expr, product, axis, -most, most)
@@ -187,13 +168,7 @@ def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
 
 
 def _depthwise(
-    ctx: Context,
-    value: QuantizedValue,
-    weight: Array,
-    scale: Array,
-    axis: int,
-    ty: Any,
-    var: relax.Var,
+    site: Site, value: QuantizedValue, weight: Array, scale: Array, axis: int, ty: Any
 ) -> relax.Expr:
     """Bind a depthwise convolution of one place, along any axis of any tensor."""
     count, expr, inner = len(weight), value.expr, ty
@@ -206,74 +181,59 @@ def _depthwise(
             int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis + 1 :])
         )
         layout, inner = "NCHW", relax.TensorType([before, count, after, 1], value.dtype)
-        reshaped = relax.op.reshape(expr, list(inner.shape))
-        expr = ctx.emit.bind(reshaped, inner, f"{var.name}_channels")
-    kernel = ctx.emit.constant(weight.reshape(-1, 1, 1, 1), "int16")
+        expr = site.bind(relax.op.reshape(expr, list(inner.shape)), "channels", ty=inner)
+    kernel = site.ctx.constant(weight.reshape(-1, 1, 1, 1), "int16")
     scale = scale[0] if np.all(scale == scale[0]) else scale
     x, none = replace(value, expr=expr), np.zeros((), np.int64)
     w = QuantizedValue(kernel, "int16", scale, none, 0, -_WEIGHT, _WEIGHT)
     attributes = conv_attributes(count, [1, 1], (layout, "OIHW", layout), groups=count)
-    made = bind_product(ctx, "conv2d", x, w, attributes, var, with_dtype(inner, "int32"))
+    made = bind_product(site, "conv2d", x, w, attributes, with_dtype(inner, "int32"))
     if inner is ty:
         return made
     whole = with_dtype(ty, "int32")
-    return ctx.emit.bind(relax.op.reshape(made, list(whole.shape)), whole, f"{var.name}_sums")
+    return site.bind(relax.op.reshape(made, list(whole.shape)), "sums", ty=whole)
 
 
 def add_constant(
-    ctx: Context,
-    sums: QuantizedValue,
-    add: Array,
-    stored: QuantizedValue | None,
-    ty: Any,
-    var: relax.Var,
+    site: Site, sums: QuantizedValue, add: Array, stored: QuantizedValue | None, ty: Any
 ) -> QuantizedValue:
     """Add a constant to sums: their bias."""
-    ndim = int(ty.ndim)
-    add = _with_rank(add, ndim)
+    ndim, error = int(ty.ndim), 0.0
     scale = spread(sums.scale, sums.axis, ndim).astype(np.float64)
-    error = 0.0
-    whole = _integers(stored, scale, ndim)
+    whole = _integers(stored, scale)
     if whole is None:
         steps = add / scale
-        if not np.all(np.abs(steps) < INT32[1]):
-            raise NotQuantizable("its bias is beyond int32")
+        require(np.all(np.abs(steps) < INT32[1]), "its bias is beyond int32")
         whole = np.round(steps).astype(np.int64)
         error = float(np.max(np.abs(steps - whole) * scale, initial=0.0))
+    require(sums.least > INT32[0], "it adds to an int32 whose range is not known")
+    whole = whole.reshape((1,) * (ndim - whole.ndim) + whole.shape)
     least, most = sums.least + int(whole.min()), sums.most + int(whole.max())
     check_sums(least, most, " with the bias")
-    expr = _biased(ctx, sums, whole, ty, var)
+    expr = _biased(site, sums, whole, ty)
     return replace(sums, expr=expr, least=least, most=most, error=sums.error + error, array=None)
 
 
-def _integers(stored: QuantizedValue | None, scale: Array, ndim: int) -> Array | None:
+def _integers(stored: QuantizedValue | None, scale: Array) -> Array | None:
     """Return a quantized constant's integers where their scale is the sums'."""
     if stored is None or stored.array is None or stored.clipped:
         return None
     own = spread(stored.scale, stored.axis, stored.array.ndim).astype(np.float64)
     if not np.all(np.abs(own - scale) <= _SAME * scale):
         return None
-    values = stored.array.astype(np.int64) - spread(stored.zero, stored.axis, stored.array.ndim)
-    return _with_rank(values, ndim)
+    return stored.array.astype(np.int64) - spread(stored.zero, stored.axis, stored.array.ndim)
 
 
-def _with_rank(values: Array, ndim: int) -> Array:
-    return values.reshape((1,) * (ndim - values.ndim) + values.shape)
-
-
-def _biased(
-    ctx: Context, sums: QuantizedValue, whole: Array, ty: Any, var: relax.Var
-) -> relax.Expr:
+def _biased(site: Site, sums: QuantizedValue, whole: Array, ty: Any) -> relax.Expr:
     """Bind the addition: Relay's ``nn.bias_add`` where there is one integer per channel."""
-    axis, shape = channel_axis(whole, whole.ndim), sizes(ty)
-    count = shape[sums.axis] if shape else None
-    if isinstance(count, int) and (whole.size == 1 or axis == sums.axis):
+    axis, count = channel_axis(whole, whole.ndim), channel_count(ty, sums.axis)
+    if count is not None and (whole.size == 1 or axis == sums.axis):
         vector = np.broadcast_to(whole.ravel(), (count,))
-        operands = [sums.expr, ctx.emit.constant(vector, "int32")]
+        operands = [sums.expr, site.ctx.constant(vector, "int32")]
         call = dialect.call("relax.relay.nn.bias_add", operands, {"axis": sums.axis})
     else:
-        call = relax.op.add(sums.expr, ctx.emit.constant(whole, "int32"))
-    return ctx.emit.bind(call, with_dtype(ty, "int32"), f"{var.name}_biased")
+        call = relax.op.add(sums.expr, site.ctx.constant(whole, "int32"))
+    return site.bind(call, "biased", ty=with_dtype(ty, "int32"))
 
 
 def channel_axis(values: Array, ndim: int) -> int | None:
@@ -293,7 +253,7 @@ def _inputs(value: QuantizedValue) -> Array:
     return np.arange(low, high + 1, dtype=np.int64)[:, None] - int(value.zero)
 
 
-def float_results(value: QuantizedValue, gain: Array, add: Array, params: QuantParams) -> Array:
+def _float_results(value: QuantizedValue, gain: Array, add: Array, params: QuantParams) -> Array:
     """Compute what floats make of every input of 8 bits: int64, shape (256, channels).
 
     `BatchNorm` (core/providers/cpu/nn/batch_norm.cc) rounds the product and the sum each;
@@ -307,7 +267,7 @@ def float_results(value: QuantizedValue, gain: Array, add: Array, params: QuantP
     return results
 
 
-def match_float_bias(
+def _match_float_bias(
     value: QuantizedValue,
     weight: Array,
     bias: Array,
