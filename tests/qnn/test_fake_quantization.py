@@ -245,19 +245,15 @@ def norm(net, x, gains, shifts, axis=1):
     return net.emit(call[0])
 
 
-@pytest.mark.parametrize(
-    ("shape", "axis"),
-    [((2, 4, 5, 6), 1), ((2, 5, 6, 4), 3), ((3, 4), 1), ((2, 3, 4), 2), ((2, 4, 3), 1)],
-)
+@pytest.mark.parametrize(("shape", "axis"), [((2, 4, 5, 6), 1), ((2, 5, 6, 4), 3)])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_batch_norm_of_its_own_is_a_depthwise_convolution(shape, axis, dtype):
     gains = [1.5, -0.7, 0.0, 1e-9]
     net = Network((shape, dtype))
     made = norm(net, net.real(net.inputs[0], 0.05, 3), gains, [0.3, -2, 1.25, 7], axis)
     after = check(net.module(net.quantized(made, 0.04, 10, dtype)), integers(shape, dtype))
-    kept = [name for name in names(after) if name != "reshape"]
-    assert kept == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
-    weight = after["main"].body.blocks[0].bindings[0 if len(shape) == 4 else 1].value.args[1]
+    assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
+    weight = after["main"].body.blocks[0].bindings[0].value.args[1]
     assert weight.value.numpy().ravel().tolist() == [32767, -32767, 0, 0]
 
 

@@ -47,7 +47,6 @@ CALLS: dict[str, dict[str, Any]] = {
     | {**OUTPUT, "axis": 1},
     "avg_pool2d": {"data": X, **INPUT, **OUTPUT, **POOL},
     "tanh": {"x": X, **ONE},
-    "softmax": {"x": X, **ONE},
 }
 SCALES = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("scale")]
 ZEROS = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("point")]
@@ -146,14 +145,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("concatenate", {"data": [X, X[:, :, :2]]}, r"data\.1 has shape"),
     ("concatenate", {"data": [X]}, "input_scales has 2 fields, data 1"),
     # Axes, and values by channel along them
-    *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize", "softmax")),
+    *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize")),
     ("requantize", {"input_scale": [0.5, 1.0, -2.0]}, "input_scale is -2.0 at channel 2"),
     ("quantize", {"output_scale": [0.5] * 4}, "output_scale has 4 values; there are 3 channels"),
     ("conv2d", {"kernel_scale": [0.5] * 3}, "kernel_scale has 3 values; there are 2 channels"),
     ("concatenate", {"input_scales": [0.5, 0.0]}, r"input_scales\.1 is 0.0"),
     # Dtypes
     *((call, {"rhs": X.astype("uint8")}, "rhs has dtype uint8") for call in ("add", "mul")),
-    ("softmax", {"x": X.astype("uint8")}, "x has dtype uint8"),
+    ("tanh", {"x": X.astype("int32")}, "x has dtype int32"),
     ("requantize", {"data": X.astype("float32")}, "float32"),
     ("quantize", {"out_dtype": "float32"}, "float32"),
     # Roundings, and what only some of them compute
@@ -167,9 +166,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
     ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
-    ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
-    ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
-    ("softmax", {"scale": 1.5}, "a scale of at most 1"),
+    ("mul", {"lhs_scale": [0.5, 1, 2]}, "mul takes one scale a tensor"),
+    ("mul", {"lhs_scale": 1e30, "rhs_scale": 1e30}, "rhs_scale is inf"),
     ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
 ]
 

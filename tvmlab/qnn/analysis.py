@@ -7,12 +7,11 @@ from typing import NamedTuple
 from tvm import ir, relax
 
 from ..ir.graph import no_collection
-from .transform.fake_quantization import RULES, Rewriter, one_scope, rounding_of
+from .transform.fake_quantization import RULES, Rewriter, rounding_of
 from .transform.quantized_value import (
     DEQUANTIZES,
     QUANTIZES,
     bindings,
-    describe,
     leaves,
     nested,
     operator,
@@ -67,7 +66,7 @@ def float_operators(mod: ir.IRModule) -> list[FloatOperator]:
     found = []
     rounding = rounding_of(mod)
     with no_collection():
-        for name, function in one_scope(mod).functions_items():
+        for name, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 found += _of_function(function, name.name_hint, rounding)
     return found
@@ -89,7 +88,7 @@ def _of_function(function: relax.Function, name: str, rounding: str) -> list[Flo
         elif called in RULES:
             reason = "its result goes to an operator that is float"
         else:
-            reason = f"{describe(value)} has no integer form"
+            reason = f"{called.removeprefix('relax.')} has no integer form"
         found.append(FloatOperator(called.removeprefix("relax."), str(var.name), reason, name))
     return found
 

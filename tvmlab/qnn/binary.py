@@ -126,87 +126,6 @@ def _short_sum(
     return None if found is None else found.apply
 
 
-def _binary(name: str, what: str, short: Any = None) -> Callable[[Callable[..., Value]], Operator]:
-    """Make an operator of two tensors of its arithmetic."""
-
-    def make(compute: Callable[..., Value]) -> Operator:
-        def define(
-            numbers: Any,
-            lhs: Operand,
-            rhs: Operand,
-            lhs_scale: Operand,
-            lhs_zero_point: Operand,
-            rhs_scale: Operand,
-            rhs_zero_point: Operand,
-            output_scale: Operand,
-            output_zero_point: Operand,
-            lhs_axis: int = -1,
-            rhs_axis: int = -1,
-            rounding: str = "None",
-        ) -> Value:
-            """{what} two quantized tensors, with NumPy's broadcasting.
-
-            Parameters
-            ----------
-            lhs, rhs : tensor
-                Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
-            lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
-                Scalars, or one for each channel of their tensor.
-            output_scale, output_zero_point : float32, int32
-                Scalars.
-            lhs_axis, rhs_axis : int
-                The channels' axes; scales of a product need the same axis of it.
-            rounding : str
-                As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
-                which take one scale for each tensor.
-
-            Raises
-            ------
-            tvmlab.errors.InputError, tvmlab.errors.ShapeError
-                If an operand's dtype, shape or value does not fit; they name the operand.
-            """
-            way = config.resolve(f"qnn.{name}", rounding)
-            sides = [
-                ("lhs", lhs, lhs_scale, lhs_zero_point),
-                ("rhs", rhs, rhs_scale, rhs_zero_point),
-            ]
-            if name != "mul" or way.rounding == "TFLITE":
-                _one_scale_each(name, way.rounding, sides)
-            axes = lhs_axis, rhs_axis
-            return compute(numbers, sides, (output_scale, output_zero_point), way, axes)
-
-        define.__doc__ = str(define.__doc__).format(what=what)
-        axes = {"lhs": "lhs_axis", "rhs": "rhs_axis"}
-        return operator(name=name, axes=axes, short=short, layout=layout.binary)(define)
-
-    return make
-
-
-def _one_scale_each(name: str, rounding: str, sides: Sequence[tuple[Any, ...]]) -> None:
-    """Insist on one scale for each side, and for ONNX Runtime on one zero point too."""
-    if rounding not in ("TFLITE", "ONNX"):
-        return
-    end = 4 if rounding == "ONNX" else 3
-    if any(value.ndim for side in sides for value in side[2:end]):
-        raise InputError(
-            f'rounding "{rounding}" takes one scale a tensor, as its kernels do',
-            where=f"qnn.{name}, operands lhs_scale and rhs_scale",
-        )
-
-
-def _sum(
-    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, sign: int
-) -> Value:
-    """Add or subtract by Relay's rounding: each side is rescaled, then one zero point taken off."""
-    out_zero = int(target[1])
-    left, right = (
-        rescale_or_keep(numbers, x, (scale, zero), target, way, name)
-        for name, x, scale, zero in sides
-    )
-    right = right + -out_zero
-    return saturate(left + right if sign > 0 else left - right, numbers.dtype)
-
-
 def _tflite_sum(
     numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], name: str, sign: int
 ) -> Value:
@@ -230,18 +149,12 @@ def _tflite_sum(
     return saturate(total + int(target[1]), numbers.dtype)
 
 
-@_binary("add", "Add", _short_sum)
-def add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, _: Any) -> Value:
-    """Add as the rounding says.
+def _onnx_add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -> Value:
+    """Add as ONNX Runtime's `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp).
 
-    ONNX Runtime's `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp) has two fused products and sums
-    in float32, the right side first, rounded half to even at the end. In float64 such a product is
-    exact, and the sum is rounded to float32 as an FMA's.
+    It has two fused products and sums in float32, the right side first, rounded half to even at the
+    end. In float64 such a product is exact, and the sum is rounded to float32 as an FMA's.
     """
-    if way.rounding == "TFLITE":
-        return _tflite_sum(numbers, sides, target, "add", 1)
-    if way.rounding != "ONNX":
-        return _sum(numbers, sides, target, way, 1)
     ratios = frameworks.ratios([side[2] for side in sides], target[0])
     total = float(frameworks.fixed_part(ratios, [side[3] for side in sides], target[1]))
     for (_, x, _, _), ratio in zip(sides[::-1], ratios[::-1], strict=True):
@@ -252,25 +165,17 @@ def add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: An
     return saturate(half_even(total), numbers.dtype)
 
 
-@_binary("subtract", "Subtract", _short_sum)
-def subtract(
-    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, _: Any
-) -> Value:
-    """Subtract as the rounding says.
+def _onnx_subtract(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -> Value:
+    """Subtract as ONNX Runtime, which has no kernel for it.
 
-    ONNX Runtime has no kernel for it: it dequantizes both sides, subtracts in float32 and quantizes
-    (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp). Products that overflow float32 are clamped
-    here; only int32 with scales above 1e28 can overflow.
+    It dequantizes both sides, subtracts in float32 and quantizes (`MlasQuantizeLinear`,
+    core/mlas/lib/quantize.cpp). Products that overflow float32 are clamped here; only int32 with
+    scales above 1e28 can overflow.
     """
-    if way.rounding == "TFLITE":
-        return _tflite_sum(numbers, sides, target, "subtract", -1)
-    if way.rounding != "ONNX":
-        return _sum(numbers, sides, target, way, -1)
     real = []
     for side, x, scale, zero in sides:
-        product = cast(x - numbers.along(side, zero), "float32") * numbers.along(
-            "", scale, "float32"
-        )
+        whole = cast(x - numbers.along(side, zero), "float32")
+        product = whole * numbers.along("", scale, "float32")
         # Limits that only an infinite product reaches keep it apart from the difference.
         limit = min(2.0**33 * float(scale), float(np.finfo("float32").max))
         real.append(prevent_contraction(product, limit))
@@ -278,9 +183,25 @@ def subtract(
     return saturate(cast(even, "float64") + float(target[1]), numbers.dtype)
 
 
-@_binary("mul", "Multiply")
-def mul(
-    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, axes: Any
+def _sum(
+    name: str, numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any
+) -> Value:
+    """Add or subtract; Relay rescales each side, and takes one zero point off the sum."""
+    sign = 1 if name == "add" else -1
+    if way.rounding == "TFLITE":
+        return _tflite_sum(numbers, sides, target, name, sign)
+    if way.rounding == "ONNX":
+        return (_onnx_add if sign > 0 else _onnx_subtract)(numbers, sides, target)
+    left, right = (
+        rescale_or_keep(numbers, x, (scale, zero), target, way, side)
+        for side, x, scale, zero in sides
+    )
+    right = right + -int(target[1])
+    return saturate(left + right if sign > 0 else left - right, numbers.dtype)
+
+
+def _mul(
+    name: str, numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any
 ) -> Value:
     """Multiply as the rounding says.
 
@@ -290,26 +211,73 @@ def mul(
     ONNX Runtime's `MlasQLinearMulKernel` (core/mlas/lib/qlmul.cpp) adds the zero point before the
     rounding.
     """
-    left, right = (x - numbers.along(name, zero) for name, x, _, zero in sides)
+    left, right = (x - numbers.along(side, zero) for side, x, _, zero in sides)
     product, (out_scale, out_zero) = wrap(left * right), target
     scales = [side[2] for side in sides]
     if way.rounding == "TFLITE":
         ratio = np.asarray(scales[0] * scales[1] / out_scale, np.float64)
         found = numbers.times(product, ratio, "TFLITE") + int(out_zero)
         return saturate(found, numbers.dtype)
-    by_channel = [i for i, scale in enumerate(scales) if scale.ndim]
-    ends = {axis % -max(numbers.ndims[side[0]], 1) for axis, side in zip(axes, sides, strict=True)}
-    if len(by_channel) > 1 and len(ends) > 1:
-        raise InputError(
-            f"lhs_axis is {axes[0]} and rhs_axis {axes[1]}; scales by channel need the same axis "
-            "of the product",
-            where="qnn.mul, attribute rhs_axis",
-        )
-    name = sides[by_channel[0] if by_channel else 0][0]
-    scale = checks.product_scale(scales[0], scales[1], "qnn.mul")
+    scale = checks.product_scale(scales[0], scales[1], f"qnn.{name}")
     if way.rounding == "ONNX":
-        factor = numbers.along(name, np.asarray(scale / out_scale), "float32")
+        factor = numbers.along("", np.asarray(scale / out_scale), "float32")
         found = prevent_contraction(cast(product, "float32") * factor) + float(out_zero)
         return saturate(half_even(found), numbers.dtype)
     none = np.zeros((), np.int64)
-    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, name)
+    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, "")
+
+
+def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = None) -> Operator:
+    """Make an operator of two tensors of its arithmetic."""
+
+    def define(
+        numbers: Any,
+        lhs: Operand,
+        rhs: Operand,
+        lhs_scale: Operand,
+        lhs_zero_point: Operand,
+        rhs_scale: Operand,
+        rhs_zero_point: Operand,
+        output_scale: Operand,
+        output_zero_point: Operand,
+        lhs_axis: int = -1,
+        rhs_axis: int = -1,
+        rounding: str = "None",
+    ) -> Value:
+        """{what} two quantized tensors, with NumPy's broadcasting.
+
+        Parameters
+        ----------
+        lhs, rhs : tensor
+            Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
+        lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
+            Scalars, or one for each channel of their tensor; scales of `mul` are scalars.
+        output_scale, output_zero_point : float32, int32
+            Scalars.
+        lhs_axis, rhs_axis : int
+            The channels' axes.
+        rounding : str
+            As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
+            which take one scale for each tensor.
+        """
+        way = config.resolve(f"qnn.{name}", rounding)
+        sides = [("lhs", lhs, lhs_scale, lhs_zero_point), ("rhs", rhs, rhs_scale, rhs_zero_point)]
+        # ONNX Runtime adds with one zero point for each side, too.
+        end = 4 if way.rounding == "ONNX" and name != "mul" else 3
+        single = name == "mul" or way.rounding in ("TFLITE", "ONNX")
+        if single and any(value.ndim for side in sides for value in side[2:end]):
+            raise InputError(
+                f'with rounding "{way.rounding}", {name} takes one scale a tensor, as its kernels '
+                "do",
+                where=f"qnn.{name}, operands lhs_scale and rhs_scale",
+            )
+        return compute(name, numbers, sides, (output_scale, output_zero_point), way)
+
+    define.__doc__ = str(define.__doc__).format(what=what)
+    axes = {"lhs": "lhs_axis", "rhs": "rhs_axis"}
+    return operator(name=name, axes=axes, short=short, layout=layout.binary)(define)
+
+
+_binary("add", "Add", _sum, _short_sum)
+_binary("subtract", "Subtract", _sum, _short_sum)
+_binary("mul", "Multiply", _mul)

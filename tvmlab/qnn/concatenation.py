@@ -121,11 +121,6 @@ def concatenate(
     axis : int
         Along which to join.
 
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit; they name the operand.
-
     Notes
     -----
     Relay's `ConcatenateQnnCanonicalize`: what has the result's scale and zero point already passes

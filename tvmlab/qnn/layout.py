@@ -107,28 +107,19 @@ def elementwise(call: relax.Call, _: Map, found: Map) -> Any:
 
 
 def binary(call: relax.Call, _: Map, found: Map) -> Any:
-    """Follow the side that was converted, unless the other is broadcast across that order."""
+    """Follow the side that was converted, unless the other has fewer axes, which are broadcast."""
     a, sides = dialect.attributes(call), call.args[:2]
     orders = [_found(side, found) for side in sides]
-    rank = max(len(order) for order in orders)
-    order = next((o for o in orders if len(o) == rank and o != _AXES[:rank]), _AXES[:rank])
-    if any(_last(order, len(own)) is None for own in orders):
-        order = _AXES[:rank]
-    made = [_last(order, len(own)) or "" for own in orders]
+    first = _AXES[: max(map(len, orders))]
+    order = next((o for o in orders if len(o) == len(first) and o != first), first)
+    if any(len(own) not in (0, len(first)) for own in orders):
+        order = first
+    made = [order if len(own) == len(order) else _AXES[: len(own)] for own in orders]
     changed = {
         f"{side}_axis": _axis(a[f"{side}_axis"], own)
         for side, own in zip(("lhs", "rhs"), made, strict=True)
     }
     return _answer(made, order, call, changed)
-
-
-def _last(order: str, rank: int) -> str | None:
-    """Give the order of a tensor with fewer axes that is broadcast; None where there is none."""
-    if rank == 0:
-        return ""
-    kept = order[len(order) - rank :]
-    first = _AXES[len(order) - rank : len(order)]
-    return _like(_AXES[:rank], first, kept) if sorted(kept) == sorted(first) else None
 
 
 def concatenate(call: relax.Call, _: Map, found: Map) -> Any:

@@ -100,9 +100,6 @@ class Number:
         kind = "int32" if fits(bounds) and fits(self.range) else "int64"
         return Number(tirx.const(0, kind) - self.whole().astype(kind), bounds)
 
-    def __lt__(self, other: int) -> tirx.PrimExpr:
-        return self.whole() < other
-
 
 class Product(Number):
     """An integer times a real number, made when all that is added to it is known."""
@@ -273,17 +270,6 @@ def prevent_contraction(x: Value, limit: float | None = None) -> Value:
         return x
     limit = _BEYOND if limit is None else limit
     return clip(x, -limit, limit)
-
-
-def where(condition: Any, x: Value, y: Value) -> Value:
-    """Choose between two integers."""
-    if not isinstance(x, Number):
-        return np.where(condition, x, y)
-    (a, b), (c, d) = x.range, y.range
-    bounds = min(a, c), max(b, d)
-    kind = "int32" if fits(bounds) else "int64"
-    parts = (n.whole().astype(kind) for n in (x, y))
-    return Number(tirx.Select(condition, *parts), bounds)
 
 
 def wrap(x: Value) -> Value:

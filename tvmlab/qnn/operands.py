@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 from tvm import ir, relax, te, tirx
 
 from ..errors import CompileError
@@ -192,8 +191,3 @@ class CallOperands:
 
 def _count(channels: Any) -> int | None:
     return channels if isinstance(channels, int) else None
-
-
-def narrow(dtype: str) -> bool:
-    """Say whether a dtype is narrower than int32."""
-    return int(tvm.DataType(dtype).bits) < 32

@@ -218,11 +218,6 @@ def avg_pool2d(
         As in `requantize`. ``"TFLITE"`` means its kernel: averages rounded half away from zero;
         Relay's other ways cut them off.
 
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
-
     Notes
     -----
     Relay's `QnnAvgPoolCanonicalize`: the values are requantized to the result's scale and zero

@@ -177,11 +177,6 @@ def conv2d(
     out_dtype : str
         int32, int16 or int64: a sum that does not fit wraps, as Relay's does. Compiling a call with
         constant weights whose sums can wrap warns.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
     """
     x, w = _in_order(data, data_layout, "NHWC"), _in_order(kernel, kernel_layout, "OIHW")
     if windows.depthwise(x.shape[3], len(w), groups):
@@ -341,11 +336,6 @@ def dense(
         The weight's rows; None leaves it to the weight.
     out_dtype : str
         int32, int16 or int64; sums wrap as in `conv2d`.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
     """
     x, w = data - input_zero_point, weight - kernel_zero_point.reshape(-1, 1)
     return _matmul(x, w.T)
@@ -396,11 +386,6 @@ def batch_matmul(
     transpose_a, transpose_b : bool
         Whether `x` is (b, k, m), and whether `y` is (b, n, k) rather than (b, k, n): attributes
         that Relay's function does not offer, and its operator has.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
     """
     left, right = x - x_zero_point, y - y_zero_point
     left = left.swapaxes(-1, -2) if transpose_a else left

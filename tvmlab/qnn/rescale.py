@@ -67,11 +67,6 @@ def quantize(
         ``"None"``: half-way cases away from zero, as Relay's operator and TFLite's do; ``"ONNX"``:
         to even.
 
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit; they name the operand.
-
     Notes
     -----
     Relay's `QuantizeLower`: all of it in float32, clipped before the cast, so that infinities
@@ -111,11 +106,6 @@ def dequantize(
         The channels' axis.
     out_dtype : str
         float32, or float16 (rounded from it).
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit; they name the operand.
 
     Notes
     -----
@@ -229,12 +219,6 @@ def requantize(
     out_dtype : str
         int8, uint8, int16 or int32; an empty one is the data's. Narrow dtypes are saturated. In
         int32 the integer ways wrap as Relay's do (it has no clip there), the float ways saturate.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit, or the scales are 2**30 apart; they name
-        the operand.
 
     Notes
     -----

@@ -31,7 +31,6 @@ from .quantized_value import (
     QuantParams,
     channel_count,
     check_sums,
-    fixed_sizes,
     require,
     same_shape,
     spread,
@@ -170,28 +169,16 @@ def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
 def _depthwise(
     site: Site, value: QuantizedValue, weight: Array, scale: Array, axis: int, ty: Any
 ) -> relax.Expr:
-    """Bind a depthwise convolution of one place, along any axis of any tensor."""
-    count, expr, inner = len(weight), value.expr, ty
-    layout = {1: "NCHW", 3: "NHWC"}.get(axis) if int(ty.ndim) == 4 else None
+    """Bind a depthwise convolution of one place."""
+    count, layout = len(weight), {(4, 1): "NCHW", (4, 3): "NHWC"}.get((int(ty.ndim), axis))
     if layout is None:
-        shape = fixed_sizes(ty)
-        if shape is None:
-            raise NotQuantizable("its shape is not constant")
-        before, after = (
-            int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis + 1 :])
-        )
-        layout, inner = "NCHW", relax.TensorType([before, count, after, 1], value.dtype)
-        expr = site.bind(relax.op.reshape(expr, list(inner.shape)), "channels", ty=inner)
+        raise NotQuantizable("its operand is no image with channels")
     kernel = site.ctx.constant(weight.reshape(-1, 1, 1, 1), "int16")
     scale = scale[0] if np.all(scale == scale[0]) else scale
-    x, none = replace(value, expr=expr), np.zeros((), np.int64)
+    none = np.zeros((), np.int64)
     w = QuantizedValue(kernel, "int16", scale, none, 0, -_WEIGHT, _WEIGHT)
     attributes = conv_attributes(count, [1, 1], (layout, "OIHW", layout), groups=count)
-    made = bind_product(site, "conv2d", x, w, attributes, with_dtype(inner, "int32"))
-    if inner is ty:
-        return made
-    whole = with_dtype(ty, "int32")
-    return site.bind(relax.op.reshape(made, list(whole.shape)), "sums", ty=whole)
+    return bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
 
 
 def add_constant(

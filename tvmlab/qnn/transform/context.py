@@ -21,7 +21,6 @@ from .quantized_value import (
     QuantizedValue,
     QuantParams,
     array_of,
-    describe,
     operator,
     require,
     shift,
@@ -223,12 +222,13 @@ class Rule(NamedTuple):
 class Context(Emitter):
     """The values of one function."""
 
-    def __init__(self, rounding: str, rules: Mapping[str, Rule]) -> None:
+    def __init__(
+        self, rounding: str, rules: Mapping[str, Rule], reasons: dict[relax.Var, str]
+    ) -> None:
         super().__init__(rounding)
-        self.rules = rules
+        self.rules, self.reasons = rules, reasons
         self.sources: dict[relax.Var, relax.Expr] = {}
         self.numbers: dict[relax.Var, Array] = {}
-        self.reasons: dict[relax.Var, str] = {}
         self._values: dict[tuple[Any, ...], QuantizedValue | None] = {}
 
     def put(self, var: relax.Var, value: QuantizedValue) -> None:
@@ -264,8 +264,8 @@ class Context(Emitter):
         if params is not None and (rule is None or rule.at is None):
             return self.value(var)
         if rule is None:
-            known = "it" if call is None else describe(call)
-            raise NotQuantizable(f"{known} has no integer form")
+            name = operator(call).removeprefix("relax.")
+            raise NotQuantizable(f"{name or 'it'} has no integer form")
         site = Site(self, call, var)
         return rule.at(site, params) if params is not None and rule.at else rule.natural(site)
 

@@ -110,7 +110,6 @@ class FakeQuantizationToInteger:
         """Rewrite a module, called by TVM's pass infrastructure."""
         made = {}
         default = rounding_of(mod)
-        given, mod = mod, one_scope(mod)
         with no_collection():
             for name, function in mod.functions_items():
                 if not isinstance(function, relax.Function):
@@ -124,7 +123,7 @@ class FakeQuantizationToInteger:
             return mod
         changed = mod.clone()
         changed.update(ir.IRModule(made))
-        return changed if mod is given else relax.transform.ConvertToDataflow()(changed)
+        return changed
 
 
 def rounding_of(mod: ir.IRModule) -> str:
@@ -135,29 +134,12 @@ def rounding_of(mod: ir.IRModule) -> str:
     return "None"
 
 
-def one_scope(mod: ir.IRModule) -> ir.IRModule:
-    """Make one block of each body, so that a value is visible wherever it is asked for."""
-    bodies = (f.body for f in mod.functions.values() if isinstance(f, relax.Function))
-    if not any(map(_divided, bodies)):
-        return mod
-    return relax.transform.ToNonDataflow()(mod)
-
-
-def _divided(body: relax.SeqExpr) -> bool:
-    """Whether a body that quantizes has a dataflow block among others."""
-    blocks = list(body.blocks)
-    if any(isinstance(block, relax.DataflowBlock) for block in blocks) and len(blocks) > 1:
-        return any_quantize(body)
-    values = (binding.value for block in blocks for binding in block.bindings)
-    return any(_divided(inner) for value in values for inner in nested(value))
-
-
 class Rewriter:
     """Rewrites one function: each quantize asks for its operand's integers."""
 
     def __init__(self, rounding: str) -> None:
-        self.context = Context(rounding, RULES)
-        self.reasons = self.context.reasons
+        self.rounding = rounding
+        self.reasons: dict[relax.Var, str] = {}
         self.aliases: dict[relax.Var, relax.Expr] = {}
         self.changed = False
 
@@ -173,9 +155,12 @@ class Rewriter:
         return relax.Function(function.params, made, *kept)
 
     def _body(self, body: relax.SeqExpr) -> relax.SeqExpr:
-        context, blocks = self.context, []
+        blocks = []
         for block in body.blocks:
-            context.dataflow, context.bindings = isinstance(block, relax.DataflowBlock), []
+            # What is emitted in a block cannot be read in another one.
+            context = self.context = Context(self.rounding, RULES, self.reasons)
+            context.dataflow = isinstance(block, relax.DataflowBlock)
+            self.aliases.clear()
             for binding in block.bindings:
                 last = self._binding(binding)
                 if last is not None:
@@ -211,7 +196,7 @@ class Rewriter:
         """Rewrite the branches of an `if`, or a function within a function, each on its own."""
         parts = []
         for body in nested(value):
-            inner = Rewriter(self.context.rounding)
+            inner = Rewriter(self.rounding)
             parts.append(inner._body(body))
             self.reasons.update(inner.reasons)
             self.changed = self.changed or inner.changed
@@ -348,7 +333,7 @@ class Rewriter:
         if (str(wide.ty.dtype), str(data.ty.dtype)) != ("int32", dtype):
             return call
         one, zero = self.context.params(QuantParams(1.0, 0, dtype))
-        attributes["rounding"] = self.context.rounding
+        attributes["rounding"] = self.rounding
         made = dialect.call("relax.qnn.avg_pool2d", [data, one, zero, one, zero], attributes)
         return typed(made, call.ty)
 

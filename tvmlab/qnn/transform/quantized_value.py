@@ -199,13 +199,6 @@ def calls(value: relax.Expr | None, name: str) -> TypeGuard[relax.Call]:
     return operator(value) == f"relax.{name}"
 
 
-def describe(call: relax.Call) -> str:
-    """Name an operator in a reason; for a kernel's call, the kernel too."""
-    name = operator(call).removeprefix("relax.")
-    kernel = call.args[0] if call.args else None
-    return f"{name} of {kernel.name_hint}" if isinstance(kernel, tvm.ir.GlobalVar) else name
-
-
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
     """Yield what a tuple is made of, or the expression itself."""
     for item in expr.fields if isinstance(expr, relax.Tuple) else ():
