@@ -113,17 +113,6 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
     "max_pool2d": lambda builder, x: relax.op.nn.max_pool2d(x, (2, 2)),
     "sigmoid": lambda builder, x: op.sigmoid(x, *BOTH, *OTHER),
     "leaky_relu": lambda builder, x: op.leaky_relu(x, 0.25, *BOTH, *OTHER),
-    "conv2d_transpose": lambda builder, x: op.requantize(
-        builder.emit(
-            op.conv2d_transpose(
-                x,
-                relax.const(RNG.integers(-128, 128, (4, 4, 2, 2), "int8")),
-                *(whole(3), whole(0), real(0.1), real(0.1)),
-                strides=(2, 2),
-            )
-        ),
-        *(real(0.001), whole(0), *OTHER),
-    ),
 }
 
 

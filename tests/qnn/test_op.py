@@ -95,14 +95,6 @@ RESULTS: list[tuple[relax.Call, list[int], str, dict[str, Any]]] = [
         conv2d(tensor(*IMAGE), tensor(8, 2, 3, 3), groups=8, kernel_scale=scales(16), padding=(1,)),
         *([1, 16, 9, 10], "int32", {"padding": [1, 1, 1, 1]}),
     ),
-    (
-        op.conv2d_transpose(
-            *(tensor(*IMAGE, dtype="uint8"), tensor(8, 6, 3, 3)),
-            *(whole(3), whole(0), real(0.5), scales(6)),
-            **{"strides": (2, 2), "padding": (1, 1), "output_padding": (1, 0)},
-        ),
-        *([1, 6, 18, 19], "int32", {}),
-    ),
     (op.dense(tensor(2, 4), tensor(5, 4), *PARAMETERS, units=5), [2, 5], "int32", {}),
     (
         op.batch_matmul(tensor(2, 3, 4), tensor(1, 5, 4), whole(3), whole(4), real(0.5), real(1)),

@@ -15,7 +15,7 @@ from tests.oracles.exact import values
 from tests.oracles.models import by_onnx_runtime, model, node, value, weight
 from tests.qnn.cases import Draw
 from tvmlab.qnn import arithmetic
-from tvmlab.qnn.contractions import sum_parts, sum_range
+from tvmlab.qnn.products import sum_parts, sum_range
 
 DTYPES = ("int8", "uint8", "int16")
 LAYOUTS = [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"), ("NCHW", "HWOI")]
@@ -84,37 +84,6 @@ def test_depthwise(data_layout: str, kernel_layout: str, multiplier: int) -> Non
     data, kernel = ordered(x, "NCHW", data_layout), ordered(w, "OIHW", kernel_layout)
     found = arithmetic.conv2d(data, kernel, 77, own, 0.1, 0.1, **window, **layouts)
     np.testing.assert_array_equal(found, expected)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_conv2d_transpose(seed: int) -> None:
-    draw = Draw(seed)
-    rng, groups, inner, outer = draw.rng, *(draw.whole(1, 3) for _ in range(3))
-    taps, stride, dilation = [draw.whole(1, 3) for _ in "HW"], draw.whole(1, 3), draw.whole(1, 2)
-    padding, more = draw.whole(0, 1), draw.whole(0, max(stride, dilation) - 1)
-    x = values(rng, (2, groups * inner, 5, 4), "int8")
-    w = values(rng, (groups * inner, outer, *taps), "uint8")
-    own = zeros(rng, groups * outer, "uint8")
-    # PyTorch's weights are (in, out / groups); a zero point belongs to a channel of the result.
-    per_group = np.repeat(np.reshape(own, (groups, outer)), inner, axis=0)[..., None, None]
-    expected = torch.nn.functional.conv_transpose2d(
-        torch.from_numpy(x.astype("float64") + 5),
-        torch.from_numpy(w.astype("float64") - per_group),
-        stride=stride,
-        padding=padding,
-        output_padding=more,
-        groups=groups,
-        dilation=dilation,
-    ).numpy()
-    given = {"strides": (stride, stride), "padding": (padding, padding), "groups": groups}
-    given |= {"dilation": (dilation, dilation), "output_padding": (more, more)}
-    found = arithmetic.conv2d_transpose(x, w, -5, own, 0.1, 0.1, **given)
-    np.testing.assert_array_equal(found, expected.astype("int32"))
-    given |= {"data_layout": "NHWC", "kernel_layout": "OHWI"}
-    last = x.transpose(0, 2, 3, 1), w.transpose(1, 2, 3, 0)
-    turned = arithmetic.conv2d_transpose(*last, -5, own, 0.1, 0.1, **given)
-    np.testing.assert_array_equal(turned, found.transpose(0, 2, 3, 1))
 
 
 @pytest.mark.parametrize("dtypes", [(a, b) for a in DTYPES for b in DTYPES])

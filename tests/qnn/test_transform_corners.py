@@ -307,30 +307,6 @@ SMALL = (1, 3, 6, 6)
 
 
 @I.ir_module
-class Branches:
-    """Two convolutions, one in each branch, of a value that was cut before them."""
-
-    @R.function
-    def main(
-        x: R.Tensor((1, 3, 6, 6), "uint8"),
-        c: R.Tensor((), "bool"),
-        w: R.Tensor((3, 3, 3, 3), "int8"),
-    ) -> R.Tensor((1, 3, 4, 4), "uint8"):
-        f = R.dequantize(x, R.const(0.5, "float32"), R.const(100, "int32"))
-        r = R.nn.relu(f)
-        k = R.dequantize(w, R.const(0.01, "float32"), R.const(0, "int32"))
-        if c:
-            a = R.nn.conv2d(r, k)
-            q = R.quantize(a, R.const(0.7, "float32"), R.const(10, "int32"), out_dtype="uint8")
-            y = q
-        else:
-            b = R.nn.conv2d(r, k)
-            p = R.quantize(b, R.const(0.9, "float32"), R.const(12, "int32"), out_dtype="uint8")
-            y = p
-        return y
-
-
-@I.ir_module
 class Blocks:
     """A value cut in one dataflow block and read, cut, in another and between them."""
 
@@ -380,19 +356,6 @@ def test_what_crosses_blocks_stays_float_and_right():
     data = integers(SMALL, "uint8")
     for one, other in zip(*(run(each, data)[0] for each in (after, Blocks)), strict=True):
         assert np.abs(one.astype(int) - other.astype(int)).max() <= 1
-
-
-def test_a_branch_is_rewritten_on_its_own():
-    """Its convolution reads floats from outside, so it stays float and says so."""
-    after = FakeQuantizationToInteger()(Branches)
-    well_typed(after)
-    reasons = [one.reason for one in float_operators(after) if one.operator == "nn.conv2d"]
-    assert reasons == ["its operand r is not quantized"] * 2
-    for chosen in (np.array(True), np.array(False)):
-        found, wanted = (
-            run(each, integers(SMALL, "uint8"), chosen, WEIGHT)[0] for each in (after, Branches)
-        )
-        assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
 
 
 def test_a_tuple_made_and_read_is_its_fields():

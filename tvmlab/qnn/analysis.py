@@ -13,7 +13,6 @@ from .transform.quantized_value import (
     QUANTIZES,
     bindings,
     leaves,
-    nested,
     operator,
 )
 
@@ -116,13 +115,10 @@ def _before_quantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var
 
 
 def _reads(value: relax.Expr) -> list[relax.Var]:
-    """Give the variables that a value comes from; of an `if`, what its branches give."""
     if isinstance(value, relax.Call):
         parts = [leaf for arg in value.args for leaf in leaves(arg)]
     elif isinstance(value, relax.TupleGetItem):
         parts = [value.tuple_value]
-    elif isinstance(value, relax.If):
-        parts = [branch.body for branch in nested(value)]
     else:
         parts = list(leaves(value))
     return [part for part in parts if isinstance(part, relax.Var)]

@@ -261,7 +261,10 @@ def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = No
             which take one scale for each tensor.
         """
         way = config.resolve(f"qnn.{name}", rounding)
-        sides = [("lhs", lhs, lhs_scale, lhs_zero_point), ("rhs", rhs, rhs_scale, rhs_zero_point)]
+        sides: Any = [
+            ("lhs", lhs, lhs_scale, lhs_zero_point),
+            ("rhs", rhs, rhs_scale, rhs_zero_point),
+        ]
         # ONNX Runtime adds with one zero point for each side, too.
         end = 4 if way.rounding == "ONNX" and name != "mul" else 3
         single = name == "mul" or way.rounding in ("TFLITE", "ONNX")

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from . import binary, concatenation, pooling, products, rescale, unary
+from . import binary, pooling, products, rescale, unary
 from .operator import OPERATORS, function
 
-_DEFINED = (binary, concatenation, pooling, products, rescale, unary)
+_DEFINED = (binary, pooling, products, rescale, unary)
 assert all(_DEFINED), "importing them defines the operators"
 
 __all__ = sorted(OPERATORS)

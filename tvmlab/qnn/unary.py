@@ -106,7 +106,7 @@ def leaky_relu(
     way = config.resolve("qnn.leaky_relu")
     q = rescale_or_keep(numbers, x, source, target, way, "x")
 
-    def scaled(value: Array, factor: float) -> Array:
+    def scaled(value: Array, factor: float) -> Value:
         ratio = np.asarray(math.fabs(factor))
         return numbers.times(value if factor >= 0 else -value, ratio, "UPWARD")
 

@@ -18,9 +18,9 @@ from ...ir import checks, dialect
 from ...ir.graph import live, no_collection
 from .. import arithmetic
 from ..config import ROUNDINGS
-from . import batch_norm, elementwise, movement, products
+from . import elementwise, products
 from .context import Context, Rule, typed
-from .movement import MOVES, limits, move_constant
+from .elementwise import MOVES, limits, move_constant
 from .quantized_value import (
     DEQUANTIZES,
     QUANTIZES,
@@ -32,7 +32,6 @@ from .quantized_value import (
     array_of,
     calls,
     leaves,
-    nested,
     operator,
     read_dequantize,
     read_quantize,
@@ -41,11 +40,7 @@ from .quantized_value import (
 #: The attribute of a function in which an importer says how its format rounds.
 ROUNDING = "qnn.rounding"
 #: From an operator's name to how it is computed in integers.
-RULES: dict[str, Rule] = {
-    name: rule
-    for part in (batch_norm, elementwise, movement, products)
-    for name, rule in part.RULES.items()
-}
+RULES: dict[str, Rule] = {**products.RULES, **elementwise.RULES}
 # Operators whose result is a constant where their first operand is one.
 _OF_ONE = {*MOVES, "relax.astype", "relax.clip", "relax.nn.relu"}
 
@@ -62,7 +57,8 @@ class FakeQuantizationToInteger:
     with constant weights and biases, where a relu, relu6 or clip is no operator at all if the
     result's dtype ends where it cuts. ``R.quantize`` and ``R.dequantize`` that are left (at the
     ends, and around softmax) become ``relax.qnn`` ones. What has no integer form stays float;
-    `tvmlab.qnn.analysis.float_operators` lists it, with the reasons.
+    `tvmlab.qnn.analysis.float_operators` lists it, with the reasons. The pass looks at one block of
+    a function at a time, and leaves branches of an ``if`` and functions within functions alone.
 
     Every integer result is within one step of the float one: what a quantize rounds is rounded
     there, and nothing else is, but for biases and sums added unrounded (to a part of a step, which
@@ -188,26 +184,7 @@ class Rewriter:
             context.numbers[var] = value.value.numpy()
         elif isinstance(value, (relax.Var, relax.Tuple, relax.TupleGetItem)):
             context.sources[var] = value
-        elif isinstance(value, (relax.If, relax.Function)):
-            return self._nested(binding, value)
         return binding
-
-    def _nested(self, binding: relax.VarBinding, value: relax.Expr) -> relax.Binding:
-        """Rewrite the branches of an `if`, or a function within a function, each on its own."""
-        parts = []
-        for body in nested(value):
-            inner = Rewriter(self.rounding)
-            parts.append(inner._body(body))
-            self.reasons.update(inner.reasons)
-            self.changed = self.changed or inner.changed
-        if all(made.same_as(old) for made, old in zip(parts, nested(value), strict=True)):
-            return binding
-        if isinstance(value, relax.If):
-            made = typed(relax.If(value.cond, *parts, value.span), value.ty)
-        else:
-            kept = (value.ret_ty, value.is_pure, value.attrs, value.span)
-            made = relax.Function(value.params, *parts, *kept)
-        return relax.VarBinding(binding.var, made)
 
     def _call(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, name, context = binding.var, value.op.name, self.context

@@ -11,7 +11,7 @@ from ...ir import checks, dialect
 from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
 from .. import arithmetic
 from ..operator import OPERATORS
-from .movement import limits
+from .elementwise import limits
 from .quantized_value import array_of
 
 # A product in float32 is at most so much larger than the real one.

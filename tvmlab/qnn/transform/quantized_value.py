@@ -207,24 +207,15 @@ def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
         yield expr
 
 
-def nested(value: relax.Expr) -> list[relax.SeqExpr]:
-    """List the branches of an `if`, or the body of a function."""
-    if isinstance(value, relax.If):
-        return [value.true_branch, value.false_branch]
-    return [value.body] if isinstance(value, relax.Function) else []
-
-
 def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    """Yield the bindings of a body and of the branches and functions in it, in order."""
+    """Yield the bindings of a body, in order."""
     for block in body.blocks:
         for binding in block.bindings:
-            for inner in nested(binding.value):
-                yield from bindings(inner)
             yield binding.var, binding.value
 
 
 def any_quantize(body: relax.SeqExpr) -> bool:
-    """Whether a body quantizes anything, in itself, a branch or a function within it."""
+    """Whether a body quantizes anything."""
     return any(operator(value) in QUANTIZES for _, value in bindings(body))
 
 
