@@ -106,9 +106,6 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
         [2],
         [6],
     ),
-    "concatenate a bound tuple": lambda builder, x: op.concatenate(
-        builder.emit(relax.Tuple([x, x])), [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=-1
-    ),
     "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
     "max_pool2d": lambda builder, x: relax.op.nn.max_pool2d(x, (2, 2)),
     "sigmoid": lambda builder, x: op.sigmoid(x, *BOTH, *OTHER),

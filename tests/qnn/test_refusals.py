@@ -19,7 +19,6 @@ from tvmlab import relay
 from tvmlab.errors import InputError, ShapeError, TvmlabError
 from tvmlab.qnn import arithmetic, config, op
 from tvmlab.qnn.config import Requantization, requantize_config
-from tvmlab.qnn.transform import Legalize
 
 X = np.zeros((1, 3, 4, 4), "int8")
 W = np.zeros((2, 3, 1, 1), "int8")
@@ -87,13 +86,13 @@ def from_a_file(call: str, **changed: Any) -> tvm.IRModule:
     args = list(good.args)
     for name, value in changed.items():
         args[places.index(name)] = _expression(name, value)
-    return Legalize()(in_a_module(relax.Call(good.op, args, good.attrs)))
+    return relax.transform.LegalizeOps()(in_a_module(relax.Call(good.op, args, good.attrs)))
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_the_calls_are_good_as_they_are(call: str) -> None:
     compute(call)
-    assert "qnn." not in Legalize()(in_a_module(build(call))).script()
+    assert "qnn." not in relax.transform.LegalizeOps()(in_a_module(build(call))).script()
 
 
 @pytest.mark.parametrize(("call", "name"), SCALES)
@@ -176,7 +175,7 @@ def test_a_wrong_call_is_refused(call: str, changed: dict[str, Any], words: str)
         compute(call, **changed)
     assert call in str(caught.value.where)
     with pytest.raises((InputError, ShapeError), match=words) as caught:
-        Legalize()(in_a_module(build(call, **changed)))
+        relax.transform.LegalizeOps()(in_a_module(build(call, **changed)))
     assert call in str(caught.value.where)
 
 

@@ -42,17 +42,8 @@ def average_parts(ratio: float, dtype: str) -> tuple[int, int]:
 
 
 def average_once(sums: Array, counts: Array, multiplier: int, exponent: int) -> Array:
-    """Average sums at another scale, rounding once, half-way cases away from zero.
+    """Average sums (int64) at another scale, rounding once, half-way cases away from zero.
 
-    Parameters
-    ----------
-    sums, counts : numpy.ndarray
-        int64, shapes that broadcast: of each window, of values less their zero point.
-    multiplier, exponent : int
-        Of `average_parts`.
-
-    Notes
-    -----
     TFLite averages at one scale alone (`AveragePool`, integer_ops/pooling.h). This is the same
     division with the ratio of two scales in it, so that nothing is rounded before the sum.
     """
@@ -92,19 +83,8 @@ def real(data: Array, scale: Array) -> Array:
 
 
 def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Array:
-    """Divide sums of real numbers as ONNX Runtime does, giving the result's, not yet cut.
+    """Divide sums of `real` numbers, added row by row, as ONNX Runtime does; the result is not cut.
 
-    Parameters
-    ----------
-    sums : numpy.ndarray
-        float32: the `real` numbers of each window, added one by one, row by row.
-    counts : numpy.ndarray
-        Integers, a shape that broadcasts: the places of each window.
-    out_scale, out_zero : numpy.ndarray
-        The result's scale (float32) and zero point.
-
-    Notes
-    -----
     `QLinearAveragePool` (contrib_ops/cpu/quantization/qlinear_pool.cc), which ONNX Runtime makes of
     an AveragePool between 8-bit quantizes: plain C++, so the same on every processor. The zero
     point is added before the rounding, so that half-way cases go where the stored integer is even.
@@ -126,22 +106,9 @@ def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Ar
 
 
 def mean_scale(scale: Array, out_scale: Array, count: int) -> Array:
-    """Return the scale of sums whose mean over all places is wanted.
+    """Return the scale (float64) of sums whose mean over all places is wanted.
 
-    Parameters
-    ----------
-    scale, out_scale : numpy.ndarray
-        float32, one value each: the data's and the result's.
-    count : int
-        How many values are summed.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64: over the result's scale it is, in float32, what ONNX Runtime multiplies by.
-
-    Notes
-    -----
+    Over the result's scale it is, in float32, what ONNX Runtime multiplies by.
     `CheckQLinearGlobalAveragePoolScaleAndSize` (core/mlas/lib/qlgavgpool.cpp) divides by the
     product of the result's scale and the count.
     """

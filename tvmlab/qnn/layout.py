@@ -40,12 +40,9 @@ def _first(ty: ir.Type) -> str:
 
 def _found(expr: relax.Expr, found: Map) -> str:
     """Give the layout that a tensor has by now: a plain order of its axes."""
-    known = found.get(expr) if isinstance(expr, relax.Var) else None
-    return _plain(known, _first(expr.ty))
-
-
-def _plain(decision: Any, first: str) -> str:
-    """Read a decision; one that splits axes, as for vectors, counts as none."""
+    decision = found.get(expr) if isinstance(expr, relax.Var) else None
+    first = _first(expr.ty)
+    # A decision that splits axes, as for vectors, counts as none.
     layout = str(decision.layout.name) if hasattr(decision, "layout") else ""
     return layout if sorted(layout) == sorted(first) else first
 
@@ -126,11 +123,8 @@ def concatenate(call: relax.Call, _: Map, found: Map) -> Any:
     """Follow the first tensor that was converted."""
     tensors, axis = call.args[0], dialect.attributes(call)["axis"]
     firsts = [_first(ty) for ty in tensors.ty.fields]
-    if isinstance(tensors, relax.Tuple):
-        orders = [_found(field, found) for field in tensors.fields]
-    else:
-        known = found.get(tensors) or [None] * len(firsts)
-        orders = [_plain(one, first) for one, first in zip(known, firsts, strict=True)]
+    fields = tensors.fields if isinstance(tensors, relax.Tuple) else ()
+    orders = [_found(field, found) for field in fields]
     order = next((o for o in orders if o != firsts[0]), firsts[0])
     rest = [[_first(ty) for ty in operand.ty.fields] for operand in call.args[1:3]]
     changed = {"axis": _axis(axis, order)}

@@ -133,11 +133,6 @@ class Arrays:
     def __init__(self, dtype: str, tensors: Mapping[str, Array], axes: Mapping[str, int]) -> None:
         self.dtype, self.tensors, self.axes = dtype, tensors, axes
 
-    @property
-    def ndims(self) -> dict[str, int]:
-        """The numbers of dimensions of the tensors."""
-        return {name: tensor.ndim for name, tensor in self.tensors.items()}
-
     def along(self, name: str, values: Array, dtype: str | None = None) -> Any:
         """Shape one value for each channel of a tensor so that it broadcasts with the tensor."""
         values = values if dtype is None else values.astype(dtype)
@@ -156,8 +151,8 @@ class Arrays:
 class Kernel:
     """The numbers of a kernel, and what it has to read: one row for each parameter by channel."""
 
-    def __init__(self, dtype: str, ndims: Mapping[str, int]) -> None:
-        self.dtype, self.ndims, self.channels = dtype, ndims, dict[str, Any]()
+    def __init__(self, dtype: str) -> None:
+        self.dtype, self.channels = dtype, dict[str, Any]()
         self._made: list[Any] = []
         self._next = 0
 

@@ -18,27 +18,25 @@ from ..ir import checks, dialect
 from ..ir.checks import Array
 
 
+def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
+    """Follow a variable to the value that is bound to it."""
+    while isinstance(expr, relax.Var) and (bound := builder.lookup_binding(expr)) is not None:
+        expr = bound
+    return expr
+
+
 def constant(builder: relax.BlockBuilder, expr: relax.Expr) -> Array | None:
     """Return a constant's value, also where it stands behind a variable; else None."""
-    while isinstance(expr, relax.Var):
-        bound = builder.lookup_binding(expr)
-        if bound is None:
-            return None
-        expr = bound
+    expr = _bound(builder, expr)
     return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
 
 
 def fields(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Expr]:
     """List the fields of a tuple, also where it stands behind a variable."""
-    count = len(expr.ty.fields)
-    while isinstance(expr, relax.Var):
-        bound = builder.lookup_binding(expr)
-        if not isinstance(bound, relax.Var | relax.Tuple):
-            break
-        expr = bound
-    if isinstance(expr, relax.Tuple):
-        return list(expr.fields)
-    return [builder.emit(relax.TupleGetItem(expr, i)) for i in range(count)]
+    whole = _bound(builder, expr)
+    if isinstance(whole, relax.Tuple):
+        return list(whole.fields)
+    return [builder.emit(relax.TupleGetItem(expr, i)) for i in range(len(expr.ty.fields))]
 
 
 def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:

@@ -160,19 +160,17 @@ class Operator:
         bound.apply_defaults()
         values = bound.arguments
         attributes = {n: _plain(values[n], p) for n, p in self.attributes.items()}
+        attributes = attributes if self.kept is None else self.kept(attributes)
         return [values[n] for n in self.operands], attributes
 
     def call(self, *given: Any, **named: Any) -> relax.Call:
         """Make a typed call in Relax."""
         operands, a = self.bind(given, named)
-        a = a if self.kept is None else self.kept(a)
         for i, (name, value) in enumerate(zip(self.operands, operands, strict=True)):
             if isinstance(value, (list, tuple)):
-                fields = [
-                    expression(f"qnn.{self.name}", f"{name}.{j}", one)
-                    for j, one in enumerate(value)
-                ]
-                operands[i] = relax.Tuple(fields)
+                labels = (f"{name}.{j}" for j in range(len(value)))
+                fields = map(functools.partial(expression, f"qnn.{self.name}"), labels, value)
+                operands[i] = relax.Tuple([*fields])
         return checked_call(f"relax.qnn.{self.name}", operands, a)
 
     def reference(self, *given: Any, **named: Any) -> Array:
@@ -224,7 +222,7 @@ class Operator:
             return self.looked_up(given, known)
         sizes = {name: given.shape(name) for name in self.tensors}
         short = self.short(self, given, known) if self.short else None
-        numbers = Kernel(str(call.ty.dtype), {n: len(size) for n, size in sizes.items()})
+        numbers = Kernel(str(call.ty.dtype))
 
         def body(tensors: Sequence[te.Tensor], index: Sequence[Any]) -> tirx.PrimExpr:
             numbers.again()

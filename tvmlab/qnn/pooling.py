@@ -92,7 +92,7 @@ def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     taps, in_floats = rows.taps * columns.taps, way.rounding == "ONNX"
     once = frameworks.averages_once(way.rounding, dtype, scales, taps)
     moves = not (in_floats or once) and (scales[0] != scales[1] or zeros[0] != zeros[1])
-    numbers = Kernel(dtype, {"data": len(sizes)})
+    numbers = Kernel(dtype)
 
     def rescaled(x: tirx.PrimExpr) -> Number:
         numbers.again()

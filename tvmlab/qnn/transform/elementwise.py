@@ -445,27 +445,16 @@ def _concat(site: Site) -> QuantizedValue:
 
 
 def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
-    """Emit ``qnn.concatenate``, which requantizes stored integers."""
+    """Emit ``qnn.concatenate`` of integers that have the result's parameters."""
     require(site.call.attrs.axis is not None, "it joins flattened values")
-    parts = [_part(site.ctx, field, params) for field in leaves(site.call.args[0])]
-    scales, zeros = zip(*map(site.ctx.params, parts), strict=True)
-    operands = [relax.Tuple(list(each)) for each in ([p.expr for p in parts], scales, zeros)]
+    ctx, parts = site.ctx, []
+    for field in leaves(site.call.args[0]):
+        # Its own requantize says the rounding, which cannot be said of the operator.
+        parts.append(ctx.requantize_to(ctx.at(field, params), params))
+    scale, zero = ctx.params(params)
+    operands = [relax.Tuple(each) for each in (parts, [scale] * len(parts), [zero] * len(parts))]
     axis = {"axis": int(site.call.attrs.axis) % int(site.var.ty.ndim)}
     return site.call_at("concatenate", operands, axis, params, params.dtype)
-
-
-def _part(ctx: Context, field: relax.Expr, params: QuantParams) -> QuantizedValue:
-    """Return a field as it is stored if ``qnn.concatenate`` can requantize it, else at `params`."""
-    constant = ctx.number(field) is not None
-    value = ctx.known_constant(field) if constant else ctx.operand(field, params)
-    # TFLite's rounding cannot be said of this operator: a requantize of its own says it.
-    plain = value and value.narrow and value.scalar and not (value.clipped or value.error)
-    if value and plain and (ctx.rounding == "None" or value.has(params)):
-        require(value.reach / params.scale < _ROOM, "its scales are too far apart")
-        if value.dtype == params.dtype:
-            return value
-    value = ctx.at(field, params)
-    return QuantizedValue.of(ctx.requantize_to(value, params), params)
 
 
 _FUNCTIONS = [f"relax.{name}" for name in FUNCTIONS if name != "hardswish"]

@@ -23,6 +23,7 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic, frameworks
+from ..operator import OPERATORS
 from ..products import sum_parts, sum_range
 from .context import Context, Rule, Site, check_scales
 from .quantized_value import (
@@ -52,23 +53,6 @@ _SAME = 2.0**-22
 _FAR = 16
 
 
-def _conv_attributes(
-    outputs: int, taps: list[int], layouts: tuple[str, str, str], **given: Any
-) -> dict[str, Any]:
-    """Return the attributes of ``qnn.conv2d``."""
-    plain = {"strides": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], "groups": 1}
-    return {
-        **plain,
-        **given,
-        "channels": outputs,
-        "kernel_size": taps,
-        "data_layout": layouts[0],
-        "kernel_layout": layouts[1],
-        "out_layout": "" if layouts[2] == layouts[0] else layouts[2],
-        "out_dtype": "int32",
-    }
-
-
 def _conv2d(site: Site) -> QuantizedValue:
     """Emit ``qnn.conv2d``."""
     ctx, attrs = site.ctx, site.call.attrs
@@ -83,11 +67,16 @@ def _conv2d(site: Site) -> QuantizedValue:
     by_letter = dict(zip(kernel, shape, strict=True))
     names = ("strides", "padding", "dilation")
     given: dict[str, Any] = {name: [int(n) for n in getattr(attrs, name)] for name in names}
-    given["groups"], taps = int(attrs.groups), [by_letter["H"], by_letter["W"]]
-    attributes = _conv_attributes(by_letter["O"], taps, (data, kernel, out), **given)
+    taps = [by_letter["H"], by_letter["W"]]
+    given |= {"groups": int(attrs.groups), "channels": by_letter["O"], "kernel_size": taps}
+    given |= {
+        "data_layout": data,
+        "kernel_layout": kernel,
+        "out_layout": "" if out == data else out,
+    }
     rows = None if w.array is None else np.moveaxis(w.array, kernel.index("O"), 0)
     bounds = _bounds(x, w, rows, by_letter["I"] * taps[0] * taps[1])
-    expr = _bind_product(site, "conv2d", x, w, attributes)
+    expr = _bind_product(site, "conv2d", x, w, given)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
     return QuantizedValue.sums(expr, _scale(x, w, exact), out.index("C"), *bounds)
 
@@ -144,7 +133,8 @@ def _bind_product(
     """Bind a product of quantized operands: its int32 sums."""
     (x_scale, x_zero), (w_scale, w_zero) = site.ctx.params(x), site.ctx.params(w)
     operands = [x.expr, w.expr, x_zero, w_zero, x_scale, w_scale]
-    return site.bind(dialect.call(f"relax.qnn.{name}", operands, attributes), "sums", ty=ty)
+    made = dialect.call(f"relax.qnn.{name}", *OPERATORS[name].bind(operands, attributes))
+    return site.bind(made, "sums", ty=ty)
 
 
 def _matmul(site: Site) -> QuantizedValue:
@@ -157,7 +147,7 @@ def _matmul(site: Site) -> QuantizedValue:
         rows = np.ascontiguousarray(w.array.T)
         bounds = _bounds(x, w, rows, b[0])
         w = replace(w, expr=relax.const(rows, w.dtype))
-        expr = _bind_product(site, "dense", x, w, {"units": b[1], "out_dtype": "int32"})
+        expr = _bind_product(site, "dense", x, w, {"units": b[1]})
         tflite = ctx.rounding == "TFLITE"
         value = QuantizedValue.sums(expr, _scale(x, w, tflite), axis, *bounds)
         # LiteRT's fully connected layers multiply in float64 and round once.
@@ -188,9 +178,8 @@ def _batches(
     ty = relax.TensorType([batch, b[-1], b[-2]], w.dtype)
     rhs = site.bind(relax.op.permute_dims(rhs, [0, 2, 1]), "turned", ty=ty)
     x, w = replace(x, expr=lhs), replace(w, expr=rhs)
-    attributes = {"out_dtype": "int32", "transpose_a": False, "transpose_b": True}
     sums = [batch, a[-2], b[-1]]
-    expr = _bind_product(site, "batch_matmul", x, w, attributes, relax.TensorType(sums, "int32"))
+    expr = _bind_product(site, "batch_matmul", x, w, {}, relax.TensorType(sums, "int32"))
     return reshaped(expr, sums, [*a[:-1], b[-1]], "int32")
 
 
@@ -364,36 +353,24 @@ def _positive(factor: Array, operand: relax.Expr, var: relax.Var) -> bool:
 
 
 def multiply_by_constant(site: Site, operand: relax.Expr, factor: Array) -> QuantizedValue:
-    """Multiply by a `constant_factor`."""
+    """Multiply by a `constant_factor`: only the scale changes."""
     value = site.ctx.operand(operand)
     require(np.isfinite(factor).all(), "its constant is not finite")
     single = "its constant is not quantized, and is not one positive number"
     require(_positive(factor, operand, site.var), single)
-    return _scaled(value, factor.reshape(()))
-
-
-def _scaled(value: QuantizedValue, factor: Array) -> QuantizedValue:
-    """Multiply by positive numbers, one or one per channel: only the scale changes."""
-    single = factor.ndim == 0
+    by = float(factor.ravel()[0])
     with np.errstate(over="ignore", under="ignore"):
-        scale = (value.scale.astype(np.float64) * factor).astype(value.scale.dtype)
+        scale = (value.scale.astype(np.float64) * by).astype(value.scale.dtype)
     require(np.all(np.isfinite(scale) & (scale > 0)), "its scale would be beyond float32")
-    require(single or not value.clipped, "its operand is still to be cut")
-    low, high = (limit * float(factor) if single else limit for limit in (value.low, value.high))
-    error = value.error * float(np.max(factor))
+    low, high, error = (part * by for part in (value.low, value.high, value.error))
     return replace(value, scale=scale, low=low, high=high, error=error)
 
 
 def scale_channels(
     site: Site, value: QuantizedValue, gain: Array, add: Array, axis: int, ty: Any
 ) -> QuantizedValue:
-    """Multiply by one number per channel: a new scale for sums, else a depthwise convolution."""
-    if not value.narrow:
-        require(np.all(gain > 0), "it multiplies sums by numbers that are not all positive")
-        own = value.scalar or value.axis == axis
-        require(own, "its channels are not those of its operand's scales")
-        require(not value.zero.ndim, "its operand's zero point differs by channel")
-        return _scaled(replace(value, axis=axis), gain)
+    """Multiply by one number per channel: a depthwise convolution."""
+    require(value.narrow, "its operand is not quantized before it")
     require(value.scalar, "its operand is quantized by channel")
     step = float(value.scale)
     weight, nothing = _weights(step, gain, add)
@@ -429,7 +406,7 @@ def _depthwise(
     scale = scale[0] if np.all(scale == scale[0]) else scale
     none = np.zeros((), np.int64)
     w = QuantizedValue(kernel, "int16", scale, none, 0, -_WEIGHT, _WEIGHT)
-    attributes = _conv_attributes(count, [1, 1], (layout, "OIHW", layout), groups=count)
+    attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
     return _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
 
 
