@@ -8,13 +8,7 @@ from tvm import ir, relax
 
 from ..ir.graph import no_collection
 from .transform.fake_quantization import RULES, Rewriter, rounding_of
-from .transform.quantized_value import (
-    DEQUANTIZES,
-    QUANTIZES,
-    bindings,
-    leaves,
-    operator,
-)
+from .transform.quantized_value import DEQUANTIZES, QUANTIZES, bindings, leaves, operator
 
 __all__ = ["FloatOperator", "float_operators"]
 
@@ -60,7 +54,7 @@ def float_operators(mod: ir.IRModule) -> list[FloatOperator]:
     Raises
     ------
     InputError
-        If a scale or zero point is none, as the pass raises.
+        If a scale or zero point is invalid, as the pass raises.
     """
     found = []
     rounding = rounding_of(mod)
@@ -115,13 +109,11 @@ def _before_quantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var
 
 
 def _reads(value: relax.Expr) -> list[relax.Var]:
-    if isinstance(value, relax.Call):
-        parts = [leaf for arg in value.args for leaf in leaves(arg)]
-    elif isinstance(value, relax.TupleGetItem):
+    """List the variables that a value comes from."""
+    parts = value.args if isinstance(value, relax.Call) else [value]
+    if isinstance(value, relax.TupleGetItem):
         parts = [value.tuple_value]
-    else:
-        parts = list(leaves(value))
-    return [part for part in parts if isinstance(part, relax.Var)]
+    return [one for part in parts for one in leaves(part) if isinstance(one, relax.Var)]
 
 
 def _is_float(ty: ir.Type) -> bool:

@@ -203,7 +203,7 @@ def _sum(
 def _mul(
     name: str, numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any
 ) -> Value:
-    """Multiply as the rounding says.
+    """Multiply.
 
     Relay's `QnnMulCanonicalize`: the product of the values less their zero points, an int32 that
     wraps, has the product of the scales, rounded to float32, and is requantized. TFLite's `Mul`
@@ -228,7 +228,6 @@ def _mul(
 
 
 def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = None) -> Operator:
-    """Make an operator of two tensors of its arithmetic."""
 
     def define(
         numbers: Any,

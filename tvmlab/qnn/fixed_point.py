@@ -33,9 +33,8 @@ which is a floor of a quotient of a floor again. Nothing leaves int32: high lies
 A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
 difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
 
-A multiplier of 31 bits is there for factors of 32. What is known to have a few hundred values, a
-difference of two int8 say, can mostly be multiplied by 15 bits to the same results: it is tried
-for all of them when the kernel is made. Such a product takes one instruction, and fits into int32.
+What is known to have a few hundred values, a difference of two int8 say, can mostly be multiplied
+by 15 bits to the same results, which takes one instruction: it is tried when the kernel is made.
 """
 
 from __future__ import annotations
@@ -197,7 +196,6 @@ class FixedPointMultiplier:
         )
 
     def _add(self, plus: int) -> None:
-        """Note that a number is added to the results."""
         self.plus, self.bounds = plus, (self.bounds[0] + plus, self.bounds[1] + plus)
 
     def _row(self, values: Array, dtype: str) -> ChannelParam:

@@ -1,15 +1,9 @@
 """The kernels of TensorFlow Lite and ONNX Runtime where they differ from Relay, in NumPy.
 
 TFLite's are its reference kernels (tensorflow/lite/kernels/internal/reference/integer_ops and the
-``Prepare`` functions beside them), as LiteRT runs them with its reference resolver. Its optimized
-kernels and XNNPACK give other results here and there. An addition (`AddElementwise`,
-integer_ops/add.h) scales each side against twice the larger scale. Not here: what a model marks as
-``pot_scale_int16``, int16 with powers of two as scales.
-
-ONNX Runtime's are those of its CPU provider on x86 with FMA (MLAS). Its kernels for ARM add in
-fixed point. The tests compare bits on x86-64 with VNNI: sums and products of all pairs of uint8,
-differences of int8, uint8 and int16, quantize, matrix products, average pools, and random networks
-of convolutions, element-wise operators and pooling.
+``Prepare`` functions beside them), as LiteRT runs them with its reference resolver; its optimized
+kernels and XNNPACK can give other results. What a model marks as ``pot_scale_int16`` is not here.
+ONNX Runtime's are those of its CPU provider on x86 with FMA (MLAS); on ARM it adds in fixed point.
 """
 
 from __future__ import annotations

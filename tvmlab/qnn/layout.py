@@ -40,7 +40,7 @@ def _first(ty: ir.Type) -> str:
 
 def _found(expr: relax.Expr, found: Map) -> str:
     """Give the layout that a tensor has by now: a plain order of its axes."""
-    decision = found.get(expr) if isinstance(expr, relax.Var) else None
+    decision: Any = found.get(expr) if isinstance(expr, relax.Var) else None
     first = _first(expr.ty)
     # A decision that splits axes, as for vectors, counts as none.
     layout = str(decision.layout.name) if hasattr(decision, "layout") else ""
@@ -132,5 +132,4 @@ def concatenate(call: relax.Call, _: Map, found: Map) -> Any:
 
 
 def _axis(axis: int, order: str) -> int:
-    """Say where an axis lies now."""
     return order.index(_AXES[axis % len(order)]) if order else axis

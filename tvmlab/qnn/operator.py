@@ -2,9 +2,7 @@
 
 A definition is a function of numbers (`tvmlab.qnn.numbers`). Its parameters are the operator's
 operands (annotated `Operand`) and attributes, in the order of Relay's Python function; its
-docstring is the documentation. From a definition follow the call (`tvmlab.qnn.op`), the type of
-its result, the reference in NumPy (`tvmlab.qnn.arithmetic`), the kernel (``FLegalize``), and the
-row by which Relay's text and TVMScript name it (`tvmlab.qnn.rows`).
+docstring is the documentation. `tvmlab.qnn.rows` has the row of Relay's text and TVMScript.
 """
 
 from __future__ import annotations

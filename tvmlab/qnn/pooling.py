@@ -16,13 +16,7 @@ from ..ir.checks import Array, limits
 from ..ir.types import Tensor
 from . import config, frameworks
 from . import layout as layouts
-from .numbers import (
-    Kernel,
-    Number,
-    half_even,
-    prevent_contraction,
-    saturate,
-)
+from .numbers import Kernel, Number, half_even, prevent_contraction, saturate
 from .operands import CallOperands, call_te, known_shape
 from .operator import OPERATORS, Operand, operator
 from .rescale import rescale_or_keep
@@ -223,9 +217,8 @@ def avg_pool2d(
     Relay's `QnnAvgPoolCanonicalize`: the values are requantized to the result's scale and zero
     point, as int32, unless they have them already; then they are summed and divided as integers,
     the fraction cut off towards zero (include/tvm/topi/nn/pooling.h). TFLite's `AveragePool`
-    (integer_ops/pooling.h) divides with rounding, half away from zero; it has no two scales, and
-    between two, of 8 or 16 bits, its rounding here is one of the sum times their ratio over the
-    count (`tvmlab.qnn.frameworks.average_once`). ONNX Runtime's rounding:
+    (integer_ops/pooling.h) divides with rounding, half away from zero; between two scales, which it
+    does not have, this is `tvmlab.qnn.frameworks.average_once`. ONNX Runtime's rounding is
     `tvmlab.qnn.frameworks.average`.
 
     Relay pads with the integer 0 where padding counts in an average, which stands for another real

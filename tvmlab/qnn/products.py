@@ -442,7 +442,6 @@ def _shifted(given: CallOperands, name: str, zero_name: str, channels: Any = 1) 
 
 
 def _turned(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """Transpose the matrices of a tensor."""
     axes = [*range(x.ty.ndim)]
     axes[-2:] = axes[:-3:-1]
     made: relax.Expr = builder.emit(relax.op.permute_dims(x, axes))

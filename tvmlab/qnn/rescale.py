@@ -246,34 +246,27 @@ def requantize(
 # Joining
 
 
-def _fields(name: str, ty: ir.Type) -> list[Tensor] | None:
-    """Look at a tuple operand's fields; None where it is unknown."""
-    call = "qnn.concatenate"
-    if isinstance(ty, relax.TupleType):
-        return [view(call, f"{name}.{i}", field) for i, field in enumerate(ty.fields)]
-    if isinstance(ty, relax.ObjectType):
-        return None
-    raise InputError(f"{name} is no tuple: {ty}", where=f"{call}, operand {name}")
+def _fields(name: str, ty: ir.Type) -> list[Tensor]:
+    if not isinstance(ty, relax.TupleType) or not ty.fields:
+        what = "an empty tuple" if isinstance(ty, relax.TupleType) else f"no tuple: {ty}"
+        raise InputError(f"{name} is {what}", where=f"qnn.concatenate, operand {name}")
+    return [view("qnn.concatenate", f"{name}.{i}", field) for i, field in enumerate(ty.fields)]
 
 
 def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
-    call, row = "qnn.concatenate", OPERATORS["concatenate"]
-    tensors, *rest = (_fields(*given) for given in zip(row.operands[:3], types[:3], strict=True))
-    named = zip(row.operands[1:3], ("float32", "int32"), rest, strict=True)
-    for name, dtype, given in named:
-        for operand in given or ():
-            parameter(operand, dtype)
-        if given is not None and tensors is not None and len(given) != len(tensors):
+    names = OPERATORS["concatenate"].operands
+    tensors, scales, zeros = map(_fields, names[:3], types[:3])
+    for name, given in zip(names[1:3], (scales, zeros), strict=True):
+        if len(given) != len(tensors):
             raise InputError(
                 f"{name} has {len(given)} fields, data {len(tensors)}",
-                where=f"{call}, operand {name}",
+                where=f"qnn.concatenate, operand {name}",
             )
-    for operand, dtype in zip(views(call, _OUT, types[3:]), ("float32", "int32"), strict=True):
-        parameter(operand, dtype)
-    if tensors is None:
-        return relax.TensorType(dtype="", ndim=-1)
-    if not tensors:
-        raise InputError("data is an empty tuple", where=f"{call}, operand data")
+    scale, zero = views("qnn.concatenate", names[3:], types[3:])
+    for operand in (*scales, scale):
+        parameter(operand, "float32")
+    for operand in (*zeros, zero):
+        parameter(operand, "int32")
     dtype = next((tensor.dtype for tensor in tensors if tensor.dtype), "")
     ndim = next((tensor.ndim for tensor in tensors if tensor.ndim >= 0), -1)
     for tensor in tensors:
@@ -304,7 +297,6 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
 
 
 def _concatenate(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Requantize what has another scale, and join all."""
     given, dtype = CallOperands(builder, call), str(call.ty.dtype)
     out = given.scale("output_scale"), given.zero_point("output_zero_point", dtype)
     named = zip(*(fields(builder, operand) for operand in call.args[:3]), strict=True)
@@ -321,10 +313,7 @@ def _concatenate(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 @operator(
-    infer_type=_concatenate_type,
-    kernel=_concatenate,
-    layout=layout.concatenate,
-    relay={"axis": 0},
+    infer_type=_concatenate_type, kernel=_concatenate, layout=layout.concatenate, relay={"axis": 0}
 )
 def concatenate(
     numbers: Any,

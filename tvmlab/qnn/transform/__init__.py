@@ -8,8 +8,4 @@ from .. import rows  # noqa: F401 (fills the table with the quantized operators)
 from .fake_quantization import FakeQuantizationToInteger
 from .integer_passes import QnnQuantizeConstFold, RemoveClipAfterRequantize
 
-__all__ = [
-    "FakeQuantizationToInteger",
-    "QnnQuantizeConstFold",
-    "RemoveClipAfterRequantize",
-]
+__all__ = ["FakeQuantizationToInteger", "QnnQuantizeConstFold", "RemoveClipAfterRequantize"]

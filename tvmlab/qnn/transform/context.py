@@ -229,27 +229,23 @@ class Context(Emitter):
         self.rules, self.reasons = rules, reasons
         self.sources: dict[relax.Var, relax.Expr] = {}
         self.numbers: dict[relax.Var, Array] = {}
-        self._values: dict[tuple[Any, ...], QuantizedValue | None] = {}
-
-    def put(self, var: relax.Var, value: QuantizedValue) -> None:
-        """Store what a dequantize reads."""
-        self._values[var, None] = value
+        self.values: dict[tuple[Any, ...], QuantizedValue | None] = {}
 
     def known(self, expr: relax.Expr) -> QuantizedValue | None:
         """Return an operand's natural integers if they have been computed."""
-        return self._values.get((expr, None)) if isinstance(expr, relax.Var) else None
+        return self.values.get((expr, None)) if isinstance(expr, relax.Var) else None
 
     def value(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
         """Return an operand's integers: at `params`, or such that a requantize can follow."""
         if not isinstance(expr, relax.Var):
             raise NotQuantizable("its operand is a float constant")
-        if (expr, params) not in self._values:
+        if (expr, params) not in self.values:
             try:
-                self._values[expr, params] = self._computed(expr, params)
+                self.values[expr, params] = self._computed(expr, params)
             except NotQuantizable as why:
-                self._values[expr, params] = None
+                self.values[expr, params] = None
                 self.reasons.setdefault(expr, str(why))
-        found = self._values[expr, params]
+        found = self.values[expr, params]
         if found is None:
             raise NotQuantizable(self.reasons[expr])
         return found

@@ -28,10 +28,8 @@ from ..unary import FUNCTIONS
 from .context import Context, Rule, Site, check_scales
 from .products import (
     add_constant,
-    channel_axis,
     constant_factor,
     multiply_by_constant,
-    scale_channels,
 )
 from .quantized_value import (
     INFINITY,
@@ -42,7 +40,6 @@ from .quantized_value import (
     QuantParams,
     array_of,
     calls,
-    channel_count,
     common_dtype,
     fixed_sizes,
     leaves,
@@ -183,7 +180,6 @@ def _pad(site: Site, params: QuantParams | None = None) -> QuantizedValue:
 
 
 def _cast(site: Site, params: QuantParams | None = None) -> QuantizedValue:
-    """Keep the integers through a cast to the dtype that the value has."""
     operand, dtype = site.call.args[0], str(site.var.ty.dtype)
     require(dtype == str(operand.ty.dtype), f"it casts to {dtype}")
     return site.ctx.operand(operand, params)
@@ -246,7 +242,9 @@ def _clip(site: Site, params: QuantParams | None = None) -> QuantizedValue:
 
 
 def _unrounded(site: Site) -> QuantizedValue:
-    site.ctx.stored(site.call.args[0])
+    for arg in site.call.args:
+        for operand in leaves(arg):
+            site.ctx.stored(operand)
     raise NotQuantizable("its result is not quantized")
 
 
@@ -260,13 +258,8 @@ def _looked_up(site: Site, params: QuantParams) -> QuantizedValue:
 
 
 def _table(
-    site: Site,
-    name: str,
-    operand: relax.Expr,
-    attributes: dict[str, float],
-    params: QuantParams,
+    site: Site, name: str, operand: relax.Expr, attributes: dict[str, float], params: QuantParams
 ) -> QuantizedValue:
-    """Emit a function of stored integers."""
     value = site.ctx.stored(operand)
     require(not value.error, "its operand was rounded before it")
     if name in FUNCTIONS:
@@ -300,7 +293,6 @@ def _hardswish_operand(site: Site) -> relax.Var | None:
 
 
 def _sixth(ctx: Context, call: relax.Call | None) -> relax.Expr | None:
-    """Return what a call divides by six."""
     divided = _beside(ctx, call, "divide", 6.0)
     return _beside(ctx, call, "multiply", 1 / 6) if divided is None else divided
 
@@ -333,7 +325,6 @@ def _biased_operand(site: Site) -> tuple[relax.Expr, Array, QuantizedValue | Non
 
 
 def _add(site: Site) -> QuantizedValue:
-    """Add a bias, or add in int32."""
     ctx, ty = site.ctx, site.var.ty
     found = _biased_operand(site)
     if found is None:
@@ -346,15 +337,7 @@ def _add(site: Site) -> QuantizedValue:
         low, high = value.low + float(number.flat[0]), value.high + float(number.flat[0])
         value = value.unclipped()
     value = ctx.apply_clip(value)
-    if value.narrow:  # stored integers times 32767 are sums
-        axis = channel_axis(number, int(ty.ndim))
-        count = None if axis is None else channel_count(ty, axis)
-        if axis is None or count is None:
-            raise NotQuantizable(
-                "a constant is added that is not quantized and differs by more than channel"
-            )
-        each = np.broadcast_to(number.ravel(), (count,))
-        value = scale_channels(site, value, np.ones(count), each, axis, operand.ty)
+    require(not value.narrow, "a constant is added that is not quantized")
     value = add_constant(site, value, number, stored, ty)
     return replace(value, low=low, high=high)
 
@@ -371,7 +354,6 @@ def _add_at(site: Site, params: QuantParams) -> QuantizedValue:
 def _rounded(
     site: Site, name: str, values: Sequence[QuantizedValue], params: QuantParams
 ) -> QuantizedValue:
-    """Emit the quantized operator of two operands."""
     ctx, dtype = site.ctx, common_dtype([value.dtype for value in values], params.dtype)
     left, right = own = [ctx.change_dtype(value, dtype) for value in values]
     if name != "mul":
@@ -388,7 +370,6 @@ def _rounded(
 
 
 def _rounding(ctx: Context, name: str, values: Sequence[QuantizedValue]) -> str:
-    """Choose an operator's rounding."""
     if not all(value.scalar for value in values):
         return "None"
     if name == "mul" or ctx.rounding == "ONNX":
@@ -420,13 +401,8 @@ def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
 
 
 def _multiply(site: Site) -> QuantizedValue:
-    """Multiply by a constant, which only changes the scale."""
     found = constant_factor(site)
-    if found is None:
-        for arg in site.call.args:
-            site.ctx.stored(arg)
-        raise NotQuantizable("its result is not quantized")
-    return multiply_by_constant(site, *found)
+    return _unrounded(site) if found is None else multiply_by_constant(site, *found)
 
 
 def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
@@ -438,10 +414,6 @@ def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
         return site.ctx.value(site.var)
     require(site.name == "multiply", "it divides by what is not constant")
     return _rounded(site, "mul", [site.ctx.stored(arg) for arg in site.call.args], params)
-
-
-def _concat(site: Site) -> QuantizedValue:
-    raise NotQuantizable("it joins values, and its result is not quantized")
 
 
 def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
@@ -467,5 +439,5 @@ RULES = {
     **dict.fromkeys([*_FUNCTIONS, "relax.nn.leakyrelu"], Rule(_unrounded, _looked_up)),
     **dict.fromkeys(("relax.add", "relax.subtract"), Rule(_add, _add_at)),
     **dict.fromkeys(("relax.multiply", "relax.divide"), Rule(_multiply, _multiply_at)),
-    "relax.concat": Rule(_concat, _concat_at),
+    "relax.concat": Rule(_unrounded, _concat_at),
 }

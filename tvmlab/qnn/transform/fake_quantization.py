@@ -85,10 +85,9 @@ class FakeQuantizationToInteger:
 
     Notes
     -----
-    Relay's `FakeQuantizationToInteger` (src/relay/transforms/fake_quantization_to_integer.cc and
-    python/tvm/relay/transform/fake_quantization_to_integer.py, TVM 0.18) looked at the operators
-    before each quantize. Here each quantize asks its operand for integers, which asks its own; what
-    was computed once is kept, so the time is that of the module's length.
+    Relay's pass of that name (src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18)
+    looked at the operators before each quantize. Here each quantize asks its operand for integers,
+    which asks its own; what was computed once is kept.
 
     A quantize that stays rounds half-way cases away from zero, as Relay's and TFLite's, where
     ``R.quantize`` of TVM 0.27 rounded them to even.
@@ -220,7 +219,6 @@ class Rewriter:
         return self.context.numbers.get(expr) if isinstance(expr, relax.Var) else array_of(expr)
 
     def _renamed(self, value: relax.Call) -> relax.Call:
-        """Replace the aliases among a call's operands."""
         args = [self._name(arg) for arg in value.args]
         if all(a.same_as(b) for a, b in zip(args, value.args, strict=True)):
             return value
@@ -248,7 +246,7 @@ class Rewriter:
         except NotQuantizable as why:
             self.reasons.setdefault(var, str(why))
             return kept
-        context.put(var, read)
+        context.values[var, None] = read
         if value.op.name == "relax.qnn.dequantize":
             return kept
         made = self._dequantized(binding, read)

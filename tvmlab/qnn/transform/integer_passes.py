@@ -69,8 +69,6 @@ class DropClip(DFPatternCallback):
     uint8, which saturates. A clip of a requantize that keeps all its dtype's values does nothing.
     A narrower clip stays, and a wider one before a cast too, for the cast wraps what it lets pass.
 
-    Notes
-    -----
     A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
     So the cast goes only where the scales and zero points are constants that show that nothing gets
     there; scaling down, as from sums to bytes, nothing does.

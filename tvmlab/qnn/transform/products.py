@@ -54,7 +54,6 @@ _FAR = 16
 
 
 def _conv2d(site: Site) -> QuantizedValue:
-    """Emit ``qnn.conv2d``."""
     ctx, attrs = site.ctx, site.call.attrs
     data, kernel, out = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
     out = out or data
@@ -130,7 +129,6 @@ def _bind_product(
     attributes: dict[str, Any],
     ty: Any = None,
 ) -> relax.Expr:
-    """Bind a product of quantized operands: its int32 sums."""
     (x_scale, x_zero), (w_scale, w_zero) = site.ctx.params(x), site.ctx.params(w)
     operands = [x.expr, w.expr, x_zero, w_zero, x_scale, w_scale]
     made = dialect.call(f"relax.qnn.{name}", *OPERATORS[name].bind(operands, attributes))
@@ -318,7 +316,7 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
     finite = np.isfinite(gain).all() and np.isfinite(add).all()
     require(finite, "its statistics give gains that are not finite")
     axis = int(attrs.axis) % int(x.ty.ndim)
-    sums = scale_channels(site, value, gain, add, axis, x.ty)
+    sums = _scale_channels(site, value, gain, add, axis)
     if params is not None:
         # Not np.float64 anywhere: these are the numbers that ONNX Runtime has.
         root = np.sqrt((variance + np.float32(attrs.epsilon)).astype(np.float32))
@@ -366,8 +364,16 @@ def multiply_by_constant(site: Site, operand: relax.Expr, factor: Array) -> Quan
     return replace(value, scale=scale, low=low, high=high, error=error)
 
 
-def scale_channels(
-    site: Site, value: QuantizedValue, gain: Array, add: Array, axis: int, ty: Any
+def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
+    """Return weights, and which gains are nothing beside what is added."""
+    unit = step * np.abs(gain) / _WEIGHT
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nothing = (gain == 0) | (np.abs(add) > unit * _LARGEST_BIAS)
+    return np.where(nothing, 0, np.sign(gain) * _WEIGHT).astype(np.int16), nothing
+
+
+def _scale_channels(
+    site: Site, value: QuantizedValue, gain: Array, add: Array, axis: int
 ) -> QuantizedValue:
     """Multiply by one number per channel: a depthwise convolution."""
     require(value.narrow, "its operand is not quantized before it")
@@ -378,36 +384,20 @@ def scale_channels(
     scale = np.where(nothing, units, np.abs(gain) / _WEIGHT).astype(np.float32)
     require(np.all(np.isfinite(scale) & (scale > 0)), "its gains are beyond float32")
     lost = float(np.max(np.where(nothing, np.abs(gain), 0.0))) * step * value.far
-    expr = _depthwise(site, value, weight, scale, axis, ty)
+    ty, count = site.call.args[0].ty, len(weight)
+    layout = {(4, 1): "NCHW", (4, 3): "NHWC"}.get((int(ty.ndim), axis))
+    require(layout is not None, "its operand is no image with channels")
+    kernel = site.ctx.constant(weight.reshape(-1, 1, 1, 1), "int16")
+    one, none = scale[0] if np.all(scale == scale[0]) else scale, np.zeros((), np.int64)
+    w = QuantizedValue(kernel, "int16", one, none, 0, -_WEIGHT, _WEIGHT)
+    attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
+    expr = _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
     wide = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
     kind = np.float64 if wide else np.float32
     most = value.far * _WEIGHT
     product = value.scale.astype(kind) * scale.astype(kind)
     sums = QuantizedValue.sums(expr, product, axis, -most, most)
     return replace(sums, error=value.error * float(np.max(np.abs(gain))) + lost)
-
-
-def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
-    """Return weights, and which gains are nothing beside what is added."""
-    unit = step * np.abs(gain) / _WEIGHT
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nothing = (gain == 0) | (np.abs(add) > unit * _LARGEST_BIAS)
-    return np.where(nothing, 0, np.sign(gain) * _WEIGHT).astype(np.int16), nothing
-
-
-def _depthwise(
-    site: Site, value: QuantizedValue, weight: Array, scale: Array, axis: int, ty: Any
-) -> relax.Expr:
-    """Bind a depthwise convolution of one place."""
-    count, layout = len(weight), {(4, 1): "NCHW", (4, 3): "NHWC"}.get((int(ty.ndim), axis))
-    if layout is None:
-        raise NotQuantizable("its operand is no image with channels")
-    kernel = site.ctx.constant(weight.reshape(-1, 1, 1, 1), "int16")
-    scale = scale[0] if np.all(scale == scale[0]) else scale
-    none = np.zeros((), np.int64)
-    w = QuantizedValue(kernel, "int16", scale, none, 0, -_WEIGHT, _WEIGHT)
-    attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
-    return _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
 
 
 def add_constant(
@@ -441,21 +431,14 @@ def _integers(stored: QuantizedValue | None, scale: Array) -> Array | None:
 
 
 def _biased(site: Site, sums: QuantizedValue, whole: Array, ty: Any) -> relax.Expr:
-    """Bind the addition: Relay's ``nn.bias_add`` where there is one integer per channel."""
-    axis, count = channel_axis(whole, whole.ndim), channel_count(ty, sums.axis)
-    if count is not None and (whole.size == 1 or axis == sums.axis):
+    count = channel_count(ty, sums.axis)
+    if count is not None and set(np.flatnonzero(np.array(whole.shape) != 1)) <= {sums.axis}:
         vector = np.broadcast_to(whole.ravel(), (count,))
         operands = [sums.expr, site.ctx.constant(vector, "int32")]
         call = dialect.call("relax.relay.nn.bias_add", operands, {"axis": sums.axis})
     else:
         call = relax.op.add(sums.expr, site.ctx.constant(whole, "int32"))
     return site.bind(call, "biased", ty=with_dtype(ty, "int32"))
-
-
-def channel_axis(values: Array, ndim: int) -> int | None:
-    """Find the one axis along which values differ in number; 0 or 1 where there is one value."""
-    axes = [i for i, size in enumerate(values.shape, ndim - values.ndim) if size != 1]
-    return None if len(axes) > 1 else axes[0] if axes else min(1, ndim - 1)
 
 
 # ONNX Runtime computes a batch normalization that stands alone in float32: dequantize, multiply,
