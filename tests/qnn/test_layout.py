@@ -106,25 +106,10 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
         [2],
         [6],
     ),
-    "concatenate a bound tuple": lambda builder, x: op.concatenate(
-        builder.emit(relax.Tuple([x, x])), [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=-1
-    ),
     "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
     "max_pool2d": lambda builder, x: relax.op.nn.max_pool2d(x, (2, 2)),
     "sigmoid": lambda builder, x: op.sigmoid(x, *BOTH, *OTHER),
     "leaky_relu": lambda builder, x: op.leaky_relu(x, 0.25, *BOTH, *OTHER),
-    "softmax": lambda builder, x: op.softmax(x, *BOTH, real(1 / 256), whole(-128), axis=1),
-    "conv2d_transpose": lambda builder, x: op.requantize(
-        builder.emit(
-            op.conv2d_transpose(
-                x,
-                relax.const(RNG.integers(-128, 128, (4, 4, 2, 2), "int8")),
-                *(whole(3), whole(0), real(0.1), real(0.1)),
-                strides=(2, 2),
-            )
-        ),
-        *(real(0.001), whole(0), *OTHER),
-    ),
 }
 
 
@@ -134,21 +119,9 @@ def test_between_convolutions_nothing_is_transposed(name: str) -> None:
     assert text.count("R.qnn.conv2d(") == text.count('kernel_layout="OHWI"') == 2
 
 
-def test_a_side_that_is_broadcast_across_the_order_stops_it() -> None:
-    """(h, w) beside an image in NCHW has no order beside one in NHWC."""
+def test_a_side_with_fewer_axes_stops_it() -> None:
     plane = relax.const(RNG.integers(-9, 9, (6, 6), "int8"))
     follows(lambda builder, x: op.add(plane, x, *BOTH, *BOTH, *OTHER, rhs_axis=1), count=4)
-
-
-def test_a_side_that_is_broadcast_within_the_order_follows() -> None:
-    """(c, 1, 1) becomes (1, 1, c)."""
-    channel = relax.const(RNG.integers(-9, 9, (4, 1, 1), "int8"))
-    text = follows(
-        lambda builder, x: op.add(
-            channel, x, real(1, 2, 3, 4), whole(1), *BOTH, *OTHER, lhs_axis=0, rhs_axis=1
-        )
-    )
-    assert "lhs_axis=2, rhs_axis=3" in text
 
 
 def test_a_layout_of_the_result_can_be_told() -> None:

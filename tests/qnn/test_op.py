@@ -95,14 +95,6 @@ RESULTS: list[tuple[relax.Call, list[int], str, dict[str, Any]]] = [
         conv2d(tensor(*IMAGE), tensor(8, 2, 3, 3), groups=8, kernel_scale=scales(16), padding=(1,)),
         *([1, 16, 9, 10], "int32", {"padding": [1, 1, 1, 1]}),
     ),
-    (
-        op.conv2d_transpose(
-            *(tensor(*IMAGE, dtype="uint8"), tensor(8, 6, 3, 3)),
-            *(whole(3), whole(0), real(0.5), scales(6)),
-            **{"strides": (2, 2), "padding": (1, 1), "output_padding": (1, 0)},
-        ),
-        *([1, 6, 18, 19], "int32", {}),
-    ),
     (op.dense(tensor(2, 4), tensor(5, 4), *PARAMETERS, units=5), [2, 5], "int32", {}),
     (
         op.batch_matmul(tensor(2, 3, 4), tensor(1, 5, 4), whole(3), whole(4), real(0.5), real(1)),
@@ -116,7 +108,6 @@ RESULTS: list[tuple[relax.Call, list[int], str, dict[str, Any]]] = [
         for name in ("add", "subtract", "mul")
         for given in [scalars(3)]
     ),
-    (op.softmax(tensor(2, 3), *scalars(2), axis=0), [2, 3], "int8", {"axis": 0}),
     (op.leaky_relu(tensor(2, 3), 0.5, *scalars(2)), [2, 3], "int8", {"alpha": 0.5}),
     *((getattr(op, name)(tensor(2, 3), *scalars(2)), [2, 3], "int8", {}) for name in UNARY),
     (op.dequantize(tensor(2, 3), *scalars(1), out_dtype="float16"), [2, 3], "float16", {}),
@@ -194,7 +185,7 @@ import numpy as np, tvm, tvmlab
 from tvm import relax
 from tvmlab.qnn import arithmetic, op, unary
 
-unary.unary("sin", "Sine", np.sin, relax.op.sin)
+unary.unary("sin", "Sine", np.sin)
 
 from tvmlab import relay
 from tvmlab.qnn import transform  # and so the tables, which are made of the definitions

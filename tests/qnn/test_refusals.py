@@ -19,7 +19,6 @@ from tvmlab import relay
 from tvmlab.errors import InputError, ShapeError, TvmlabError
 from tvmlab.qnn import arithmetic, config, op
 from tvmlab.qnn.config import Requantization, requantize_config
-from tvmlab.qnn.transform.legalize import Legalize
 
 X = np.zeros((1, 3, 4, 4), "int8")
 W = np.zeros((2, 3, 1, 1), "int8")
@@ -36,7 +35,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "dequantize": {"data": X, **INPUT, "axis": 1},
     "requantize": {"data": X, **INPUT, **OUTPUT, "axis": 1},
     "conv2d": {"data": X, "kernel": W, **PRODUCT, "kernel_size": None, "channels": None},
-    "conv2d_transpose": {"data": X, "weight": np.zeros((3, 2, 1, 1), "int8"), **PRODUCT},
     "dense": {"data": X[0, 0], "weight": np.zeros((2, 4), "int8"), **PRODUCT, "units": None},
     "batch_matmul": {
         **{"x": X[0], "y": X[0], "x_zero_point": 0, "y_zero_point": 0},
@@ -47,7 +45,6 @@ CALLS: dict[str, dict[str, Any]] = {
     | {**OUTPUT, "axis": 1},
     "avg_pool2d": {"data": X, **INPUT, **OUTPUT, **POOL},
     "tanh": {"x": X, **ONE},
-    "softmax": {"x": X, **ONE},
 }
 SCALES = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("scale")]
 ZEROS = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("point")]
@@ -89,13 +86,13 @@ def from_a_file(call: str, **changed: Any) -> tvm.IRModule:
     args = list(good.args)
     for name, value in changed.items():
         args[places.index(name)] = _expression(name, value)
-    return Legalize()(in_a_module(relax.Call(good.op, args, good.attrs)))
+    return relax.transform.LegalizeOps()(in_a_module(relax.Call(good.op, args, good.attrs)))
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_the_calls_are_good_as_they_are(call: str) -> None:
     compute(call)
-    assert "qnn." not in Legalize()(in_a_module(build(call))).script()
+    assert "qnn." not in relax.transform.LegalizeOps()(in_a_module(build(call))).script()
 
 
 @pytest.mark.parametrize(("call", "name"), SCALES)
@@ -125,66 +122,38 @@ def test_zero_points_that_are_none(call: str, name: str) -> None:
         compute(call, **{name: 0.5})
 
 
-def test_a_scale_of_text_is_refused() -> None:
-    with pytest.raises(InputError, match="input_scale has dtype"):
-        compute("requantize", input_scale="0.5")
-
-
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     # Shapes, layouts and windows
     ("conv2d", {"kernel": W[:, :2]}, "has 2 input channels"),
     ("conv2d", {"groups": 2}, "groups is 2"),
-    ("conv2d", {"groups": 0}, "groups is 0"),
-    ("conv2d", {"groups": 3}, "in 3 groups"),
     ("conv2d", {"channels": 5}, "channels is 5; the weight"),
-    ("conv2d", {"kernel_size": (3, 3)}, "kernel_size is"),
     ("conv2d", {"kernel": np.zeros((2, 3, 7, 1), "int8")}, "is larger than the padded data"),
     ("conv2d", {"data": X[0]}, r"data has 3 dimensions"),
     ("conv2d", {"data_layout": "NHWD"}, "NHWD"),
-    ("conv2d", {"data_layout": "NCHW4c"}, "NCHW4c"),
-    ("conv2d", {"out_layout": "NCH"}, "NCH"),
-    ("avg_pool2d", {"out_layout": "NCHX"}, "NCHX"),
-    ("conv2d", {"kernel_layout": "HWIO"}, "has 1 input channels"),
     ("conv2d", {"strides": (0, 1)}, "strides is"),
     ("conv2d", {"padding": (1, 2, 3)}, "1, 2 or 4 are needed"),
     ("conv2d", {"padding": (-1,)}, "has a negative size"),
-    ("conv2d_transpose", {"weight": W}, "has 2 input channels"),
-    ("conv2d_transpose", {"padding": (2, 2)}, "larger than the padded data"),
-    ("conv2d_transpose", {"channels": 7}, "channels is 7"),
     ("dense", {"weight": np.zeros((2, 5), "int8")}, "has 5 inputs"),
     ("dense", {"units": 3}, "units is 3"),
     ("batch_matmul", {"y": X[0, :2]}, "3 matrices, y 2"),
     ("batch_matmul", {"x": X[0, :, :, :3]}, "inner sizes 3 and 4"),
     ("add", {"rhs": X[:, :, :3]}, "do not broadcast"),
     ("avg_pool2d", {"pool_size": [9, 9]}, "larger than the padded data"),
-    ("avg_pool2d", {"layout": "NCWW"}, "NCWW"),
     ("concatenate", {"data": [X, X[:, :, :2]]}, r"data\.1 has shape"),
     ("concatenate", {"data": [X]}, "input_scales has 2 fields, data 1"),
     # Axes, and values by channel along them
-    *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize", "softmax")),
-    ("requantize", {"axis": -5}, "axis -5"),
+    *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize")),
     ("requantize", {"input_scale": [0.5, 1.0, -2.0]}, "input_scale is -2.0 at channel 2"),
-    ("requantize", {"input_scale": [0.5] * 4, "axis": -3}, "4 values; there are 3 channels"),
-    ("requantize", {"output_scale": [0.5] * 3}, "output_scale has 3 values; .* needed"),
     ("quantize", {"output_scale": [0.5] * 4}, "output_scale has 4 values; there are 3 channels"),
     ("conv2d", {"kernel_scale": [0.5] * 3}, "kernel_scale has 3 values; there are 2 channels"),
-    ("conv2d", {"input_scale": [0.5] * 3}, "input_scale has 3 values; .* needed"),
     ("concatenate", {"input_scales": [0.5, 0.0]}, r"input_scales\.1 is 0.0"),
     # Dtypes
     *((call, {"rhs": X.astype("uint8")}, "rhs has dtype uint8") for call in ("add", "mul")),
-    ("concatenate", {"data": [X, X.astype("uint8")]}, r"data\.1 has dtype uint8"),
-    ("softmax", {"x": X.astype("uint8")}, "x has dtype uint8"),
-    *(
-        (call, {operand: X.astype("float32")}, "float32")
-        for call, operand in (("requantize", "data"), ("dequantize", "data"), ("tanh", "x"))
-    ),
+    ("tanh", {"x": X.astype("int32")}, "x has dtype int32"),
+    ("requantize", {"data": X.astype("float32")}, "float32"),
     ("quantize", {"out_dtype": "float32"}, "float32"),
-    ("conv2d", {"kernel": W.astype("float32")}, "float32"),
     # Roundings, and what only some of them compute
-    *(
-        (call, {"rounding": "NEAREST"}, 'rounding is "NEAREST"')
-        for call in ("requantize", "add", "subtract", "mul", "avg_pool2d")
-    ),
+    ("requantize", {"rounding": "NEAREST"}, 'rounding is "NEAREST"'),
     ("requantize", {"compute_dtype": "int32"}, 'compute_dtype is "int32"'),
     ("requantize", {"rounding": "TFLITE", "compute_dtype": "float32"}, 'no kernel of "TFLITE"'),
     *(
@@ -194,10 +163,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
     ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
-    ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
-    ("mul", {"lhs_scale": 1e-30, "rhs_scale": 1e-30}, r"lhs_scale times rhs_scale is 0\.0"),
-    ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
-    ("softmax", {"scale": 1.5}, "a scale of at most 1"),
+    ("mul", {"lhs_scale": [0.5, 1, 2]}, "mul takes one scale a tensor"),
+    ("mul", {"lhs_scale": 1e30, "rhs_scale": 1e30}, "rhs_scale is inf"),
     ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
 ]
 
@@ -208,7 +175,7 @@ def test_a_wrong_call_is_refused(call: str, changed: dict[str, Any], words: str)
         compute(call, **changed)
     assert call in str(caught.value.where)
     with pytest.raises((InputError, ShapeError), match=words) as caught:
-        Legalize()(in_a_module(build(call, **changed)))
+        relax.transform.LegalizeOps()(in_a_module(build(call, **changed)))
     assert call in str(caught.value.where)
 
 
@@ -224,18 +191,11 @@ SCALE, ZERO = relax.const(np.float32(0.1)), relax.const(np.int32(1))
     [
         # Numbers in place of expressions
         (lambda: op.quantize(var("float32"), 0.1, ZERO), "output_scale is of class float", "0.1"),  # type: ignore[arg-type]
-        (lambda: op.dequantize(var("int8"), SCALE, 3), "is of class int", "const(3, 'int32')"),  # type: ignore[arg-type]
         (lambda: op.tanh("x", *[SCALE, ZERO] * 2), "x is of class str", "a variable"),  # type: ignore[arg-type]
         # Expressions of another kind, and dtypes that no operator takes
         (lambda: op.quantize(relax.Tuple([SCALE]), SCALE, ZERO), "data is no tensor", "data"),
         (lambda: op.quantize(var("int8"), SCALE, ZERO), "data has dtype int8", "float32"),
         (lambda: op.dequantize(var("int8"), SCALE, SCALE), "zero_point has dtype float32", "int32"),
-        (lambda: op.dequantize(var("int8"), ZERO, ZERO), "scale has dtype int32", "float32"),
-        (
-            lambda: op.dequantize(var("int8"), relax.const(0.1, "float64"), ZERO),
-            "input_scale has dtype float64",
-            "float32",
-        ),
         (lambda: build("conv2d", out_dtype="int8"), 'out_dtype is "int8"', "int16, int32, int64"),
         (
             lambda: op.concatenate(var("int8"), [SCALE], [ZERO], SCALE, ZERO, 1),  # type: ignore[arg-type]

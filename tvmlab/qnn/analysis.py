@@ -7,10 +7,8 @@ from typing import NamedTuple
 from tvm import ir, relax
 
 from ..ir.graph import no_collection
-from .transform.context import describe, leaves, operator
-from .transform.fake_quantization import one_scope, rounding_of
-from .transform.reading import DEQUANTIZES, QUANTIZES, bindings, nested
-from .transform.rewrite import RULES, Rewriter
+from .transform.fake_quantization import RULES, Rewriter, rounding_of
+from .transform.quantized_value import DEQUANTIZES, QUANTIZES, bindings, leaves, operator
 
 __all__ = ["FloatOperator", "float_operators"]
 
@@ -56,12 +54,12 @@ def float_operators(mod: ir.IRModule) -> list[FloatOperator]:
     Raises
     ------
     InputError
-        If a scale or zero point is none, as the pass raises.
+        If a scale or zero point is invalid, as the pass raises.
     """
     found = []
     rounding = rounding_of(mod)
     with no_collection():
-        for name, function in one_scope(mod).functions_items():
+        for name, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 found += _of_function(function, name.name_hint, rounding)
     return found
@@ -83,7 +81,7 @@ def _of_function(function: relax.Function, name: str, rounding: str) -> list[Flo
         elif called in RULES:
             reason = "its result goes to an operator that is float"
         else:
-            reason = f"{describe(value)} has no integer form"
+            reason = f"{called.removeprefix('relax.')} has no integer form"
         found.append(FloatOperator(called.removeprefix("relax."), str(var.name), reason, name))
     return found
 
@@ -111,16 +109,11 @@ def _before_quantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var
 
 
 def _reads(value: relax.Expr) -> list[relax.Var]:
-    """Give the variables that a value comes from; of an `if`, what its branches give."""
-    if isinstance(value, relax.Call):
-        parts = [leaf for arg in value.args for leaf in leaves(arg)]
-    elif isinstance(value, relax.TupleGetItem):
+    """List the variables that a value comes from."""
+    parts = value.args if isinstance(value, relax.Call) else [value]
+    if isinstance(value, relax.TupleGetItem):
         parts = [value.tuple_value]
-    elif isinstance(value, relax.If):
-        parts = [branch.body for branch in nested(value)]
-    else:
-        parts = list(leaves(value))
-    return [part for part in parts if isinstance(part, relax.Var)]
+    return [one for part in parts for one in leaves(part) if isinstance(one, relax.Var)]
 
 
 def _is_float(ty: ir.Type) -> bool:

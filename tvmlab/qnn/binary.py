@@ -7,20 +7,104 @@ Roundings ``"TFLITE"`` and ``"ONNX"`` are those frameworks' kernels, in `tvmlab.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tvm import tirx
 
 from ..errors import InputError
 from ..ir import checks
-from ..ir.checks import Array
+from ..ir.checks import Array, limits
 from . import config, frameworks, layout
-from .numbers import Value, cast, half_even, prevent_contraction, saturate, wrap
+from .fixed_point import INT32
+from .numbers import Number, Value, cast, half_even, prevent_contraction, saturate, wrap
 from .operands import CallOperands
 from .operator import Operand, Operator, operator
 from .rescale import rescale, rescale_or_keep
-from .short_add import ShortAdd
+
+Int64 = npt.NDArray[np.int64]
+# Bits of a factor's halves; shifts that are tried; pairs that may be told apart.
+_HALF, _SHIFTS, _APART = 11, 3, 2
+_NEAR = (0, 1, -1)
+
+
+# Sums of two 8-bit tensors on a new scale, in int32, with the reference's results.
+#
+# TFLite's addition multiplies three times by 31 bits and rounds each time. The first two roundings
+# are fine, so the result is mostly ``(x * f + y * g + half) >> shift`` with factors of 22 bits,
+# saturated. There are only 65,536 pairs of numbers, so `ShortAdd.find` tries all of them when the
+# kernel is made. Where the formula fails, it fails for one or two pairs, those closest to half-way
+# cases, and the kernel corrects them. Each factor is split into two of 11 bits, because processors
+# multiply by 15 bits in one instruction, and most multiply by 32 bits in two or more.
+
+
+@dataclass(frozen=True)
+class ShortAdd:
+    """``(x * factors[0] + y * factors[1] + half) >> shift`` in int32, saturated."""
+
+    factors: tuple[int, int]
+    half: int
+    shift: int
+    dtype: str
+    apart: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def find(cls, ratios: tuple[float, float], wanted: Int64, dtype: str) -> ShortAdd | None:
+        """Find constants for a table of results."""
+        largest = int(np.floor(np.log2((1 << (2 * _HALF)) / max(map(abs, ratios)))))
+        best: ShortAdd | None = None
+        for shift in range(min(largest, 30), max(0, largest - _SHIFTS), -1):
+            for more in product(_NEAR, _NEAR):
+                factors = [round(r * (1 << shift)) + m for r, m in zip(ratios, more, strict=True)]
+                if max(map(abs, factors)) >= 1 << (2 * _HALF):
+                    continue
+                found = cls._fit((factors[0], factors[1]), shift, wanted, dtype)
+                if found and not found.apart:
+                    return found
+                if found and (best is None or len(found.apart) < len(best.apart)):
+                    best = found
+        return best
+
+    @classmethod
+    def _fit(
+        cls, factors: tuple[int, int], shift: int, wanted: Int64, dtype: str
+    ) -> ShortAdd | None:
+        """Find what is to be added so that the fewest pairs are wrong."""
+        low, high = limits(dtype)
+        x = np.arange(low, high + 1, dtype=np.int64)
+        sums = x[:, None] * factors[0] + x * factors[1]
+        # Between these; what saturates may lie anywhere beyond.
+        least = ((wanted << shift) - sums)[wanted > low]
+        most = (((wanted + 1) << shift) - 1 - sums)[wanted < high]
+        if not least.size or not most.size:
+            return None
+        last = min(_APART + 1, least.size)
+        tried = np.sort(np.partition(least, -last)[-last:])
+        half = int(tried[np.argmin([(least > h).sum() + (most < h).sum() for h in tried])])
+        if half == least.max() <= most.min():
+            half = int(least.max() + most.min()) // 2
+        made = np.clip((sums + half) >> shift, low, high)
+        where = np.argwhere(made != wanted)
+        ends = sums.min() + half, sums.max() + half
+        if len(where) > _APART or ends[0] < -(1 << 31) or ends[1] >= 1 << 31:
+            return None
+        apart = tuple((int(x[i]), int(x[j]), int((wanted - made)[i, j])) for i, j in where)
+        return cls(factors, half, shift, dtype, apart)
+
+    def apply(self, x: tirx.PrimExpr, y: tirx.PrimExpr) -> tirx.PrimExpr:
+        """Add two numbers of `dtype`."""
+        first, second = x.astype("int32"), y.astype("int32")
+        (a, b), (c, d) = (divmod(factor, 1 << _HALF) for factor in self.factors)
+        upper, lower = first * a + second * c, first * b + second * d
+        found = ((upper << _HALF) + (lower + self.half)) >> self.shift
+        zero = tirx.const(0, "int32")
+        for left, right, more in self.apart:
+            pair = (first << 8) + second
+            found += tirx.Select(pair.equal((left << 8) + right), tirx.const(more, "int32"), zero)
+        return saturate(Number(found, INT32), self.dtype).expr
 
 
 def _short_sum(
@@ -40,87 +124,6 @@ def _short_sum(
     right = right if row.name == "add" else -right
     found = ShortAdd.find((left, right), wanted.astype(np.int64), dtype)
     return None if found is None else found.apply
-
-
-def _binary(name: str, what: str, short: Any = None) -> Callable[[Callable[..., Value]], Operator]:
-    """Make an operator of two tensors of its arithmetic."""
-
-    def make(compute: Callable[..., Value]) -> Operator:
-        def define(
-            numbers: Any,
-            lhs: Operand,
-            rhs: Operand,
-            lhs_scale: Operand,
-            lhs_zero_point: Operand,
-            rhs_scale: Operand,
-            rhs_zero_point: Operand,
-            output_scale: Operand,
-            output_zero_point: Operand,
-            lhs_axis: int = -1,
-            rhs_axis: int = -1,
-            rounding: str = "None",
-        ) -> Value:
-            """{what} two quantized tensors, with NumPy's broadcasting.
-
-            Parameters
-            ----------
-            lhs, rhs : tensor
-                Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
-            lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
-                Scalars, or one for each channel of their tensor.
-            output_scale, output_zero_point : float32, int32
-                Scalars.
-            lhs_axis, rhs_axis : int
-                The channels' axes; scales of a product need the same axis of it.
-            rounding : str
-                As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
-                which take one scale for each tensor.
-
-            Raises
-            ------
-            tvmlab.errors.InputError, tvmlab.errors.ShapeError
-                If an operand's dtype, shape or value does not fit; they name the operand.
-            """
-            way = config.resolve(f"qnn.{name}", rounding)
-            sides = [
-                ("lhs", lhs, lhs_scale, lhs_zero_point),
-                ("rhs", rhs, rhs_scale, rhs_zero_point),
-            ]
-            if name != "mul" or way.rounding == "TFLITE":
-                _one_scale_each(name, way.rounding, sides)
-            axes = lhs_axis, rhs_axis
-            return compute(numbers, sides, (output_scale, output_zero_point), way, axes)
-
-        define.__doc__ = str(define.__doc__).format(what=what)
-        axes = {"lhs": "lhs_axis", "rhs": "rhs_axis"}
-        return operator(name=name, axes=axes, short=short, layout=layout.binary)(define)
-
-    return make
-
-
-def _one_scale_each(name: str, rounding: str, sides: Sequence[tuple[Any, ...]]) -> None:
-    """Insist on one scale for each side, and for ONNX Runtime on one zero point too."""
-    if rounding not in ("TFLITE", "ONNX"):
-        return
-    end = 4 if rounding == "ONNX" else 3
-    if any(value.ndim for side in sides for value in side[2:end]):
-        raise InputError(
-            f'rounding "{rounding}" takes one scale a tensor, as its kernels do',
-            where=f"qnn.{name}, operands lhs_scale and rhs_scale",
-        )
-
-
-def _sum(
-    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, sign: int
-) -> Value:
-    """Add or subtract by Relay's rounding: each side is rescaled, then one zero point taken off."""
-    out_zero = int(target[1])
-    left, right = (
-        rescale_or_keep(numbers, x, (scale, zero), target, way, name)
-        for name, x, scale, zero in sides
-    )
-    right = right + -out_zero
-    return saturate(left + right if sign > 0 else left - right, numbers.dtype)
 
 
 def _tflite_sum(
@@ -146,18 +149,12 @@ def _tflite_sum(
     return saturate(total + int(target[1]), numbers.dtype)
 
 
-@_binary("add", "Add", _short_sum)
-def add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, _: Any) -> Value:
-    """Add as the rounding says.
+def _onnx_add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -> Value:
+    """Add as ONNX Runtime's `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp).
 
-    ONNX Runtime's `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp) has two fused products and sums
-    in float32, the right side first, rounded half to even at the end. In float64 such a product is
-    exact, and the sum is rounded to float32 as an FMA's.
+    It has two fused products and sums in float32, the right side first, rounded half to even at the
+    end. In float64 such a product is exact, and the sum is rounded to float32 as an FMA's.
     """
-    if way.rounding == "TFLITE":
-        return _tflite_sum(numbers, sides, target, "add", 1)
-    if way.rounding != "ONNX":
-        return _sum(numbers, sides, target, way, 1)
     ratios = frameworks.ratios([side[2] for side in sides], target[0])
     total = float(frameworks.fixed_part(ratios, [side[3] for side in sides], target[1]))
     for (_, x, _, _), ratio in zip(sides[::-1], ratios[::-1], strict=True):
@@ -168,25 +165,17 @@ def add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: An
     return saturate(half_even(total), numbers.dtype)
 
 
-@_binary("subtract", "Subtract", _short_sum)
-def subtract(
-    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, _: Any
-) -> Value:
-    """Subtract as the rounding says.
+def _onnx_subtract(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -> Value:
+    """Subtract as ONNX Runtime, which has no kernel for it.
 
-    ONNX Runtime has no kernel for it: it dequantizes both sides, subtracts in float32 and quantizes
-    (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp). Products that overflow float32 are clamped
-    here; only int32 with scales above 1e28 can overflow.
+    It dequantizes both sides, subtracts in float32 and quantizes (`MlasQuantizeLinear`,
+    core/mlas/lib/quantize.cpp). Products that overflow float32 are clamped here; only int32 with
+    scales above 1e28 can overflow.
     """
-    if way.rounding == "TFLITE":
-        return _tflite_sum(numbers, sides, target, "subtract", -1)
-    if way.rounding != "ONNX":
-        return _sum(numbers, sides, target, way, -1)
     real = []
     for side, x, scale, zero in sides:
-        product = cast(x - numbers.along(side, zero), "float32") * numbers.along(
-            "", scale, "float32"
-        )
+        whole = cast(x - numbers.along(side, zero), "float32")
+        product = whole * numbers.along("", scale, "float32")
         # Limits that only an infinite product reaches keep it apart from the difference.
         limit = min(2.0**33 * float(scale), float(np.finfo("float32").max))
         real.append(prevent_contraction(product, limit))
@@ -194,11 +183,27 @@ def subtract(
     return saturate(cast(even, "float64") + float(target[1]), numbers.dtype)
 
 
-@_binary("mul", "Multiply")
-def mul(
-    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, axes: Any
+def _sum(
+    name: str, numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any
 ) -> Value:
-    """Multiply as the rounding says.
+    """Add or subtract; Relay rescales each side, and takes one zero point off the sum."""
+    sign = 1 if name == "add" else -1
+    if way.rounding == "TFLITE":
+        return _tflite_sum(numbers, sides, target, name, sign)
+    if way.rounding == "ONNX":
+        return (_onnx_add if sign > 0 else _onnx_subtract)(numbers, sides, target)
+    left, right = (
+        rescale_or_keep(numbers, x, (scale, zero), target, way, side)
+        for side, x, scale, zero in sides
+    )
+    right = right + -int(target[1])
+    return saturate(left + right if sign > 0 else left - right, numbers.dtype)
+
+
+def _mul(
+    name: str, numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any
+) -> Value:
+    """Multiply.
 
     Relay's `QnnMulCanonicalize`: the product of the values less their zero points, an int32 that
     wraps, has the product of the scales, rounded to float32, and is requantized. TFLite's `Mul`
@@ -206,26 +211,75 @@ def mul(
     ONNX Runtime's `MlasQLinearMulKernel` (core/mlas/lib/qlmul.cpp) adds the zero point before the
     rounding.
     """
-    left, right = (x - numbers.along(name, zero) for name, x, _, zero in sides)
+    left, right = (x - numbers.along(side, zero) for side, x, _, zero in sides)
     product, (out_scale, out_zero) = wrap(left * right), target
     scales = [side[2] for side in sides]
     if way.rounding == "TFLITE":
         ratio = np.asarray(scales[0] * scales[1] / out_scale, np.float64)
         found = numbers.times(product, ratio, "TFLITE") + int(out_zero)
         return saturate(found, numbers.dtype)
-    by_channel = [i for i, scale in enumerate(scales) if scale.ndim]
-    ends = {axis % -max(numbers.ndims[side[0]], 1) for axis, side in zip(axes, sides, strict=True)}
-    if len(by_channel) > 1 and len(ends) > 1:
-        raise InputError(
-            f"lhs_axis is {axes[0]} and rhs_axis {axes[1]}; scales by channel need the same axis "
-            "of the product",
-            where="qnn.mul, attribute rhs_axis",
-        )
-    name = sides[by_channel[0] if by_channel else 0][0]
-    scale = checks.product_scale(scales[0], scales[1], "qnn.mul")
+    scale = checks.product_scale(scales[0], scales[1], f"qnn.{name}")
     if way.rounding == "ONNX":
-        factor = numbers.along(name, np.asarray(scale / out_scale), "float32")
+        factor = numbers.along("", np.asarray(scale / out_scale), "float32")
         found = prevent_contraction(cast(product, "float32") * factor) + float(out_zero)
         return saturate(half_even(found), numbers.dtype)
     none = np.zeros((), np.int64)
-    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, name)
+    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, "")
+
+
+def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = None) -> Operator:
+
+    def define(
+        numbers: Any,
+        lhs: Operand,
+        rhs: Operand,
+        lhs_scale: Operand,
+        lhs_zero_point: Operand,
+        rhs_scale: Operand,
+        rhs_zero_point: Operand,
+        output_scale: Operand,
+        output_zero_point: Operand,
+        lhs_axis: int = -1,
+        rhs_axis: int = -1,
+        rounding: str = "None",
+    ) -> Value:
+        """{what} two quantized tensors, with NumPy's broadcasting.
+
+        Parameters
+        ----------
+        lhs, rhs : tensor
+            Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
+        lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
+            Scalars, or one for each channel of their tensor; scales of `mul` are scalars.
+        output_scale, output_zero_point : float32, int32
+            Scalars.
+        lhs_axis, rhs_axis : int
+            The channels' axes.
+        rounding : str
+            As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
+            which take one scale for each tensor.
+        """
+        way = config.resolve(f"qnn.{name}", rounding)
+        sides: Any = [
+            ("lhs", lhs, lhs_scale, lhs_zero_point),
+            ("rhs", rhs, rhs_scale, rhs_zero_point),
+        ]
+        # ONNX Runtime adds with one zero point for each side, too.
+        end = 4 if way.rounding == "ONNX" and name != "mul" else 3
+        single = name == "mul" or way.rounding in ("TFLITE", "ONNX")
+        if single and any(value.ndim for side in sides for value in side[2:end]):
+            raise InputError(
+                f'with rounding "{way.rounding}", {name} takes one scale a tensor, as its kernels '
+                "do",
+                where=f"qnn.{name}, operands lhs_scale and rhs_scale",
+            )
+        return compute(name, numbers, sides, (output_scale, output_zero_point), way)
+
+    define.__doc__ = str(define.__doc__).format(what=what)
+    axes = {"lhs": "lhs_axis", "rhs": "rhs_axis"}
+    return operator(name=name, axes=axes, short=short, layout=layout.binary)(define)
+
+
+_binary("add", "Add", _sum, _short_sum)
+_binary("subtract", "Subtract", _sum, _short_sum)
+_binary("mul", "Multiply", _mul)

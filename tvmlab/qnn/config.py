@@ -90,11 +90,6 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
     Where a call asks for a framework's rounding and leaves the compute_dtype open, it is the
     framework's, whatever was configured for other roundings: int64 for TFLite's, float32 for ONNX
     Runtime's.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If a value is unknown, or the compute_dtype is none that the rounding has.
     """
     one_of(call, "rounding", rounding, ROUNDINGS)
     one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)
@@ -119,13 +114,7 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
 
 
 def one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:
-    """Insist on one of an attribute's values.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If it is another.
-    """
+    """Insist on one of an attribute's values."""
     if value not in allowed:
         raise InputError(
             f'{name} is "{value}"; {call} takes {", ".join(allowed)}.',

@@ -33,9 +33,8 @@ which is a floor of a quotient of a floor again. Nothing leaves int32: high lies
 A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
 difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
 
-A multiplier of 31 bits is there for factors of 32. What is known to have a few hundred values, a
-difference of two int8 say, can mostly be multiplied by 15 bits to the same results: it is tried
-for all of them when the kernel is made. Such a product takes one instruction, and fits into int32.
+What is known to have a few hundred values, a difference of two int8 say, can mostly be multiplied
+by 15 bits to the same results, which takes one instruction: it is tried when the kernel is made.
 """
 
 from __future__ import annotations
@@ -162,17 +161,7 @@ def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
 
 
 class FixedPointMultiplier:
-    """What multiplies integers by real numbers, one for each channel or one for all.
-
-    Attributes
-    ----------
-    rows : list of ChannelParam
-        What its kernel has to read.
-    plus : int
-        What is added to the results: the `plus` that was asked for if it costs nothing, or 0.
-    bounds : tuple of (int, int)
-        Bounds of the results.
-    """
+    """What multiplies integers by real numbers, one for each channel or one for all."""
 
     def __init__(self, ratio: Array, rounding: str, bounds: Bounds, plus: int = 0) -> None:
         multiplier, shift = fixed_point_multipliers(ratio)
@@ -207,7 +196,6 @@ class FixedPointMultiplier:
         )
 
     def _add(self, plus: int) -> None:
-        """Note that a number is added to the results."""
         self.plus, self.bounds = plus, (self.bounds[0] + plus, self.bounds[1] + plus)
 
     def _row(self, values: Array, dtype: str) -> ChannelParam:
@@ -216,10 +204,7 @@ class FixedPointMultiplier:
         return row
 
     def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
-        """Multiply an int32 (or int64 where that does not hold all of them) of a channel.
-
-        The result is the reference's integer, whole, and `plus`.
-        """
+        """Multiply an int32 (or int64 where that does not hold all of them) of a channel."""
         if self._short is not None:
             return self._short.apply(x)
         if not self._high:
@@ -286,10 +271,7 @@ class ShortMultiplier:
     def find(
         cls, multiplier: Int64, shift: Int64, rounding: str, bounds: tuple[int, int], plus: int = 0
     ) -> ShortMultiplier | None:
-        """Find constants that give what `multiply` gives between the bounds, and `plus`.
-
-        None where there are too many integers, or no short multiplier rounds them all alike.
-        """
+        """Find constants that give what `multiply` gives between the bounds, and `plus`."""
         if multiplier.ndim or not 0 < bounds[1] - bounds[0] < _MOST:
             return None
         ratio = int(multiplier) * 2.0 ** (int(shift) - 31)

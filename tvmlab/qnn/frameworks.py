@@ -1,15 +1,9 @@
 """The kernels of TensorFlow Lite and ONNX Runtime where they differ from Relay, in NumPy.
 
 TFLite's are its reference kernels (tensorflow/lite/kernels/internal/reference/integer_ops and the
-``Prepare`` functions beside them), as LiteRT runs them with its reference resolver. Its optimized
-kernels and XNNPACK give other results here and there. An addition (`AddElementwise`,
-integer_ops/add.h) scales each side against twice the larger scale. Not here: what a model marks as
-``pot_scale_int16``, int16 with powers of two as scales.
-
-ONNX Runtime's are those of its CPU provider on x86 with FMA (MLAS). Its kernels for ARM add in
-fixed point. The tests compare bits on x86-64 with VNNI: sums and products of all pairs of uint8,
-differences of int8, uint8 and int16, quantize, matrix products, average pools, and random networks
-of convolutions, element-wise operators and pooling.
+``Prepare`` functions beside them), as LiteRT runs them with its reference resolver; its optimized
+kernels and XNNPACK can give other results. What a model marks as ``pot_scale_int16`` is not here.
+ONNX Runtime's are those of its CPU provider on x86 with FMA (MLAS); on ARM it adds in fixed point.
 """
 
 from __future__ import annotations
@@ -29,50 +23,21 @@ _SMALLEST = {8: 41, 16: 49}
 
 
 def averages_once(rounding: str, dtype: str, scales: Sequence[Array], taps: int) -> bool:
-    """Say whether an average between two scales is rounded once, after the sum.
-
-    Parameters
-    ----------
-    rounding : str
-        As resolved.
-    dtype : str
-        The data's.
-    scales : sequence of numpy.ndarray
-        The data's and the result's.
-    taps : int
-        The places of a window: so many that `average_once` stays in 62 bits.
-    """
+    """Say whether an average between two scales is rounded once, after the sum."""
     if rounding != "TFLITE" or dtype == "int32" or scales[0] == scales[1]:
         return False
     return taps <= 1 << (62 - _SMALLEST[np.dtype(dtype).itemsize * 8])
 
 
 def average_parts(ratio: float, dtype: str) -> tuple[int, int]:
-    """Return what `average_once` multiplies by (31 bits), and by which power of two it divides.
-
-    Parameters
-    ----------
-    ratio : float
-        The data's scale over the result's.
-    dtype : str
-        The data's: 8 or 16 bits.
-    """
+    """Return what `average_once` multiplies by (31 bits), and by which power of two it divides."""
     multiplier, shift = fixed_point_multiplier(ratio)
     return multiplier, min(BITS - shift, _SMALLEST[np.dtype(dtype).itemsize * 8])
 
 
 def average_once(sums: Array, counts: Array, multiplier: int, exponent: int) -> Array:
-    """Average sums at another scale, rounding once, half-way cases away from zero.
+    """Average sums (int64) at another scale, rounding once, half-way cases away from zero.
 
-    Parameters
-    ----------
-    sums, counts : numpy.ndarray
-        int64, shapes that broadcast: of each window, of values less their zero point.
-    multiplier, exponent : int
-        Of `average_parts`.
-
-    Notes
-    -----
     TFLite averages at one scale alone (`AveragePool`, integer_ops/pooling.h). This is the same
     division with the ratio of two scales in it, so that nothing is rounded before the sum.
     """
@@ -88,17 +53,7 @@ def ratios(scales: Sequence[Array], out_scale: Array) -> list[Array]:
 
 
 def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array) -> Array:
-    """Return what all sums of ONNX Runtime have in common: the result's zero point less the sides'.
-
-    Parameters
-    ----------
-    ratios : sequence of numpy.ndarray
-        Of the function of that name.
-    zeros : sequence of numpy.ndarray
-        The sides' zero points.
-    out_zero : numpy.ndarray
-        The result's.
-    """
+    """Return the result's zero point less the sides', which all sums of ONNX Runtime share."""
     second = ratios[1] * zeros[1].astype(np.float32)
     part: Array = out_zero.astype(np.float32) - fused(ratios[0], zeros[0], second)
     return part
@@ -122,19 +77,8 @@ def real(data: Array, scale: Array) -> Array:
 
 
 def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Array:
-    """Divide sums of real numbers as ONNX Runtime does, giving the result's, not yet cut.
+    """Divide sums of `real` numbers, added row by row, as ONNX Runtime does; the result is not cut.
 
-    Parameters
-    ----------
-    sums : numpy.ndarray
-        float32: the `real` numbers of each window, added one by one, row by row.
-    counts : numpy.ndarray
-        Integers, a shape that broadcasts: the places of each window.
-    out_scale, out_zero : numpy.ndarray
-        The result's scale (float32) and zero point.
-
-    Notes
-    -----
     `QLinearAveragePool` (contrib_ops/cpu/quantization/qlinear_pool.cc), which ONNX Runtime makes of
     an AveragePool between 8-bit quantizes: plain C++, so the same on every processor. The zero
     point is added before the rounding, so that half-way cases go where the stored integer is even.
@@ -156,22 +100,9 @@ def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Ar
 
 
 def mean_scale(scale: Array, out_scale: Array, count: int) -> Array:
-    """Return the scale of sums whose mean over all places is wanted.
+    """Return the scale (float64) of sums whose mean over all places is wanted.
 
-    Parameters
-    ----------
-    scale, out_scale : numpy.ndarray
-        float32, one value each: the data's and the result's.
-    count : int
-        How many values are summed.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64: over the result's scale it is, in float32, what ONNX Runtime multiplies by.
-
-    Notes
-    -----
+    Over the result's scale it is, in float32, what ONNX Runtime multiplies by.
     `CheckQLinearGlobalAveragePoolScaleAndSize` (core/mlas/lib/qlgavgpool.cpp) divides by the
     product of the result's scale and the count.
     """

@@ -40,12 +40,9 @@ def _first(ty: ir.Type) -> str:
 
 def _found(expr: relax.Expr, found: Map) -> str:
     """Give the layout that a tensor has by now: a plain order of its axes."""
-    known = found.get(expr) if isinstance(expr, relax.Var) else None
-    return _plain(known, _first(expr.ty))
-
-
-def _plain(decision: Any, first: str) -> str:
-    """Read a decision; one that splits axes, as for vectors, counts as none."""
+    decision: Any = found.get(expr) if isinstance(expr, relax.Var) else None
+    first = _first(expr.ty)
+    # A decision that splits axes, as for vectors, counts as none.
     layout = str(decision.layout.name) if hasattr(decision, "layout") else ""
     return layout if sorted(layout) == sorted(first) else first
 
@@ -107,14 +104,14 @@ def elementwise(call: relax.Call, _: Map, found: Map) -> Any:
 
 
 def binary(call: relax.Call, _: Map, found: Map) -> Any:
-    """Follow the side that was converted, unless the other is broadcast across that order."""
+    """Follow the side that was converted, unless the other has fewer axes, which are broadcast."""
     a, sides = dialect.attributes(call), call.args[:2]
     orders = [_found(side, found) for side in sides]
-    rank = max(len(order) for order in orders)
-    order = next((o for o in orders if len(o) == rank and o != _AXES[:rank]), _AXES[:rank])
-    if any(_last(order, len(own)) is None for own in orders):
-        order = _AXES[:rank]
-    made = [_last(order, len(own)) or "" for own in orders]
+    first = _AXES[: max(map(len, orders))]
+    order = next((o for o in orders if len(o) == len(first) and o != first), first)
+    if any(len(own) not in (0, len(first)) for own in orders):
+        order = first
+    made = [order if len(own) == len(order) else _AXES[: len(own)] for own in orders]
     changed = {
         f"{side}_axis": _axis(a[f"{side}_axis"], own)
         for side, own in zip(("lhs", "rhs"), made, strict=True)
@@ -122,24 +119,12 @@ def binary(call: relax.Call, _: Map, found: Map) -> Any:
     return _answer(made, order, call, changed)
 
 
-def _last(order: str, rank: int) -> str | None:
-    """Give the order of a tensor with fewer axes that is broadcast; None where there is none."""
-    if rank == 0:
-        return ""
-    kept = order[len(order) - rank :]
-    first = _AXES[len(order) - rank : len(order)]
-    return _like(_AXES[:rank], first, kept) if sorted(kept) == sorted(first) else None
-
-
 def concatenate(call: relax.Call, _: Map, found: Map) -> Any:
     """Follow the first tensor that was converted."""
     tensors, axis = call.args[0], dialect.attributes(call)["axis"]
     firsts = [_first(ty) for ty in tensors.ty.fields]
-    if isinstance(tensors, relax.Tuple):
-        orders = [_found(field, found) for field in tensors.fields]
-    else:
-        known = found.get(tensors) or [None] * len(firsts)
-        orders = [_plain(one, first) for one, first in zip(known, firsts, strict=True)]
+    fields = tensors.fields if isinstance(tensors, relax.Tuple) else ()
+    orders = [_found(field, found) for field in fields]
     order = next((o for o in orders if o != firsts[0]), firsts[0])
     rest = [[_first(ty) for ty in operand.ty.fields] for operand in call.args[1:3]]
     changed = {"axis": _axis(axis, order)}
@@ -147,5 +132,4 @@ def concatenate(call: relax.Call, _: Map, found: Map) -> Any:
 
 
 def _axis(axis: int, order: str) -> int:
-    """Say where an axis lies now."""
     return order.index(_AXES[axis % len(order)]) if order else axis

@@ -31,17 +31,7 @@ _BEYOND = 2.0**33
 
 
 class Number:
-    """A float of a kernel, or an integer with its bounds and with what is still added to it.
-
-    Parameters
-    ----------
-    expr : tvm.tirx.PrimExpr
-        The expression.
-    bounds : tuple of (int, int), optional
-        The least and the largest value, `plus` included; None for a float.
-    plus : int
-        What is added to the expression.
-    """
+    """A float of a kernel, or an integer with its bounds and with what is still added to it."""
 
     __array_ufunc__ = None  # operators with arrays are this class's
 
@@ -110,9 +100,6 @@ class Number:
         kind = "int32" if fits(bounds) and fits(self.range) else "int64"
         return Number(tirx.const(0, kind) - self.whole().astype(kind), bounds)
 
-    def __lt__(self, other: int) -> tirx.PrimExpr:
-        return self.whole() < other
-
 
 class Product(Number):
     """An integer times a real number, made when all that is added to it is known."""
@@ -141,25 +128,10 @@ def _float(value: Any, like: Number) -> Any:
 
 
 class Arrays:
-    """The numbers of the reference: arrays, int64 or floats.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the result.
-    tensors : mapping of str to numpy.ndarray
-        The operands that are tensors.
-    axes : mapping of str to int
-        Where their channels lie.
-    """
+    """The numbers of the reference: arrays, int64 or floats."""
 
     def __init__(self, dtype: str, tensors: Mapping[str, Array], axes: Mapping[str, int]) -> None:
         self.dtype, self.tensors, self.axes = dtype, tensors, axes
-
-    @property
-    def ndims(self) -> dict[str, int]:
-        """The numbers of dimensions of the tensors."""
-        return {name: tensor.ndim for name, tensor in self.tensors.items()}
 
     def along(self, name: str, values: Array, dtype: str | None = None) -> Any:
         """Shape one value for each channel of a tensor so that it broadcasts with the tensor."""
@@ -177,23 +149,10 @@ class Arrays:
 
 
 class Kernel:
-    """The numbers of a kernel, and what it has to read: one row for each parameter by channel.
+    """The numbers of a kernel, and what it has to read: one row for each parameter by channel."""
 
-    Parameters
-    ----------
-    dtype : str
-        Of the result.
-    ndims : mapping of str to int
-        The numbers of dimensions of the tensors.
-
-    Attributes
-    ----------
-    channels : dict of str to tvm.tirx.PrimExpr
-        The channel of each tensor at the place that is computed.
-    """
-
-    def __init__(self, dtype: str, ndims: Mapping[str, int]) -> None:
-        self.dtype, self.ndims, self.channels = dtype, ndims, dict[str, Any]()
+    def __init__(self, dtype: str) -> None:
+        self.dtype, self.channels = dtype, dict[str, Any]()
         self._made: list[Any] = []
         self._next = 0
 
@@ -306,17 +265,6 @@ def prevent_contraction(x: Value, limit: float | None = None) -> Value:
         return x
     limit = _BEYOND if limit is None else limit
     return clip(x, -limit, limit)
-
-
-def where(condition: Any, x: Value, y: Value) -> Value:
-    """Choose between two integers."""
-    if not isinstance(x, Number):
-        return np.where(condition, x, y)
-    (a, b), (c, d) = x.range, y.range
-    bounds = min(a, c), max(b, d)
-    kind = "int32" if fits(bounds) else "int64"
-    parts = (n.whole().astype(kind) for n in (x, y))
-    return Number(tirx.Select(condition, *parts), bounds)
 
 
 def wrap(x: Value) -> Value:

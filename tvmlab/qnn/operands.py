@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 from tvm import ir, relax, te, tirx
 
 from ..errors import CompileError
@@ -19,37 +18,29 @@ from ..ir import checks, dialect
 from ..ir.checks import Array
 
 
+def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
+    """Follow a variable to the value that is bound to it."""
+    while isinstance(expr, relax.Var) and (bound := builder.lookup_binding(expr)) is not None:
+        expr = bound
+    return expr
+
+
 def constant(builder: relax.BlockBuilder, expr: relax.Expr) -> Array | None:
     """Return a constant's value, also where it stands behind a variable; else None."""
-    while isinstance(expr, relax.Var):
-        bound = builder.lookup_binding(expr)
-        if bound is None:
-            return None
-        expr = bound
+    expr = _bound(builder, expr)
     return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
 
 
 def fields(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Expr]:
     """List the fields of a tuple, also where it stands behind a variable."""
-    count = len(expr.ty.fields)
-    while isinstance(expr, relax.Var):
-        bound = builder.lookup_binding(expr)
-        if not isinstance(bound, relax.Var | relax.Tuple):
-            break
-        expr = bound
-    if isinstance(expr, relax.Tuple):
-        return list(expr.fields)
-    return [builder.emit(relax.TupleGetItem(expr, i)) for i in range(count)]
+    whole = _bound(builder, expr)
+    if isinstance(whole, relax.Tuple):
+        return list(whole.fields)
+    return [builder.emit(relax.TupleGetItem(expr, i)) for i in range(len(expr.ty.fields))]
 
 
 def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
-    """Return the sizes of a tensor: ints, or expressions where they are symbols.
-
-    Raises
-    ------
-    CompileError
-        If the shape, or the dtype, is not known at all.
-    """
+    """Return the sizes of a tensor: ints, or expressions where they are symbols."""
     shape, dtype = getattr(expr.ty, "shape", None), getattr(expr.ty, "dtype", None)
     if not isinstance(shape, relax.ShapeExpr) or not dtype:
         raise CompileError(
@@ -61,11 +52,7 @@ def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
 
 
 class ChannelParam:
-    """One integer (or real number) for each channel, or one for all.
-
-    `values` have shape () or (channels,); `expr` is where they are if they are not known now, and
-    `bounds` then bound them. `dtype` is that of what `read` returns.
-    """
+    """One integer (or real number) for each channel, or one for all."""
 
     def __init__(
         self,
@@ -119,12 +106,7 @@ def call_te(
     hint: str,
     pattern: int | None = None,
 ) -> relax.Call:
-    """Make a call of a kernel written in TE that reads some parameters beside its operands.
-
-    `compute` makes the result of the operands, as TE tensors, and reads `rows` by
-    `ChannelParam.read`. `pattern` says how the kernel can be fused (`OpPatternKind` of
-    relax/transform/fuse_ops.cc), where TVM cannot tell.
-    """
+    """Make a call of a kernel written in TE that reads some parameters beside its operands."""
     tables = [(row, table) for row in rows if (table := row.table) is not None]
 
     def bound(*tensors: te.Tensor) -> te.Tensor:
@@ -164,15 +146,7 @@ class CallOperands:
     def scale(
         self, name: str, channels: Any = 1, wide: bool = False, expr: relax.Expr | None = None
     ) -> Array:
-        """Return the value of a scale, checked; `expr` is the field that `name` describes.
-
-        Raises
-        ------
-        CompileError
-            If it is no constant.
-        InputError
-            If it is no scale, see `tvmlab.ir.checks.scale`.
-        """
+        """Return the value of a scale, checked; `expr` is the field that `name` describes."""
         value = self._known(name, "scale", expr)
         return checks.scale(value, self.name, name, _count(channels), wide)
 
@@ -215,8 +189,3 @@ class CallOperands:
 
 def _count(channels: Any) -> int | None:
     return channels if isinstance(channels, int) else None
-
-
-def narrow(dtype: str) -> bool:
-    """Say whether a dtype is narrower than int32."""
-    return int(tvm.DataType(dtype).bits) < 32

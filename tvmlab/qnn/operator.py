@@ -2,9 +2,7 @@
 
 A definition is a function of numbers (`tvmlab.qnn.numbers`). Its parameters are the operator's
 operands (annotated `Operand`) and attributes, in the order of Relay's Python function; its
-docstring is the documentation. From a definition follow the call (`tvmlab.qnn.op`), the type of
-its result, the reference in NumPy (`tvmlab.qnn.arithmetic`), the kernel (``FLegalize``), and the
-row by which Relay's text and TVMScript name it (`tvmlab.qnn.rows`).
+docstring is the documentation. `tvmlab.qnn.rows` has the row of Relay's text and TVMScript.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from ..ir.types import Tensor, broadcast, checked_call, expression, parameter, r
 from .config import COMPUTE_DTYPES, ROUNDINGS, one_of
 from .layout import Layout, elementwise
 from .numbers import Arrays, Kernel, Number, cast
-from .operands import CallOperands, ChannelParam, call_te, known_shape, narrow
+from .operands import CallOperands, ChannelParam, call_te, known_shape
 
 Operand = Any
 """A tensor, a scale or a zero point: the annotation of a definition's operands."""
@@ -36,6 +34,10 @@ FLOATS = ("float32", "float16")
 OPERATORS: dict[str, Operator] = {}
 """The quantized operators by their names."""
 
+_RAISES = """Raises
+------
+tvmlab.errors.InputError, tvmlab.errors.ShapeError
+    If an operand's dtype, shape or value, or an attribute, does not fit; they name it."""
 # Of relax/transform/fuse_ops.cc (OpPatternKind): a table is read anywhere, but only one number of
 # the data. (0, element-wise, counts as not said.)
 _BROADCAST = 1
@@ -45,65 +47,35 @@ _BROADCAST = 1
 class Operator:
     """A row: the definition of an operator, and what does not follow from its parameters.
 
-    Operands that end in ``scale`` or ``zero_point`` are those of the tensor that their name begins
-    with, of the result (``output``), or of the first tensor.
-
-    Attributes
-    ----------
-    name : str
-        Its name in `tvmlab.qnn.op`.
-    define : callable
-        ``define(numbers, **operands, **attributes)`` computes the result.
-    dtypes : sequence of str
-        Those that its tensors may have.
-    axes : mapping of str to str
-        From a tensor that may have scales by channel to the attribute that names their axis.
-    choices : mapping of str to sequence of str
-        The values that an attribute may have.
-    relay : mapping of str to object
-        Defaults of attributes in Relay's operator that are others than in its function; a required
-        attribute is ``...``.
-    printed : sequence of str
-        The attributes in the order in which Relay prints them, if it is another one.
-    at_run_time : sequence of str
-        Scales and zero points that need not be constants.
-    wide : sequence of str
-        Scales that may be float64.
-    shape : callable, optional
-        From operands and attributes to the result's shape, its number of dimensions, and the number
-        of channels of the second tensor. Without it, tensors are broadcast.
-    kept : callable, optional
-        From a call's attributes to those that it keeps.
-    infer_type : callable, optional
-        Takes the place of the type rule.
-    kernel : callable, optional
-        Takes the place of the legalization.
-    layout : callable or None
-        How a change of layout passes through it; without it, its operands come back in the first
-        order.
-    tabulated : bool
-        Whether kernels of dtypes below 32 bits look the reference's results up.
-    short : callable, optional
-        ``short(operator, given, known)`` finds an expression that is shorter than the definition's.
-    hint : str
-        The kernel's name.
+    ``define(numbers, **operands, **attributes)`` computes the result. Operands that end in
+    ``scale`` or ``zero_point`` are those of the tensor that their name begins with, of the result
+    (``output``), or of the first tensor.
     """
 
     name: str
     define: Callable[..., Any]
     dtypes: Sequence[str] = QUANTIZED
+    # From a tensor that may have scales by channel to the attribute that names their axis.
     axes: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # Defaults in Relay's operator that are others than in its function; ... where there is none.
     relay: Mapping[str, Any] = field(default_factory=dict)
+    # The attributes in the order in which Relay prints them, if it is another one.
     printed: Sequence[str] = ()
+    # Scales and zero points that need not be constants, and scales that can be float64.
     at_run_time: Sequence[str] = ()
     wide: Sequence[str] = ()
+    # From operands and attributes to the result's shape and number of dimensions, and the number
+    # of channels of the second tensor. Without it, tensors are broadcast.
     shape: Shape | None = None
     kept: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    # These take the place of the type rule, the legalization and the layout rule.
     infer_type: dialect.Infer | None = None
     kernel: Legalize | None = None
     layout: Layout | None = elementwise
+    # Whether kernels look the reference's results up.
     tabulated: bool = False
+    # Finds an expression that is shorter than the definition's.
     short: Callable[..., Callable[..., tirx.PrimExpr] | None] | None = None
     hint: str = ""
 
@@ -186,42 +158,28 @@ class Operator:
         bound.apply_defaults()
         values = bound.arguments
         attributes = {n: _plain(values[n], p) for n, p in self.attributes.items()}
+        attributes = attributes if self.kept is None else self.kept(attributes)
         return [values[n] for n in self.operands], attributes
 
     def call(self, *given: Any, **named: Any) -> relax.Call:
         """Make a typed call in Relax."""
         operands, a = self.bind(given, named)
-        a = a if self.kept is None else self.kept(a)
         for i, (name, value) in enumerate(zip(self.operands, operands, strict=True)):
             if isinstance(value, (list, tuple)):
-                fields = [
-                    expression(f"qnn.{self.name}", f"{name}.{j}", one)
-                    for j, one in enumerate(value)
-                ]
-                operands[i] = relax.Tuple(fields)
+                labels = (f"{name}.{j}" for j in range(len(value)))
+                fields = map(functools.partial(expression, f"qnn.{self.name}"), labels, value)
+                operands[i] = relax.Tuple([*fields])
         return checked_call(f"relax.qnn.{self.name}", operands, a)
 
     def reference(self, *given: Any, **named: Any) -> Array:
         """Compute the result in NumPy."""
         operands, a = self.bind(given, named)
-        call, values = f"qnn.{self.name}", dict(zip(self.operands, operands, strict=True))
+        values = dict(zip(self.operands, operands, strict=True))
         for name in self.tensors:
-            many = isinstance(values[name], list | tuple)
-            values[name] = [*map(np.asarray, values[name])] if many else _array(values[name])
+            values[name] = _each(_array, values[name])
         for name in self.operands:
-            dtype = self.dtype_of(name, values, a)
-            if name in self.tensors:
-                continue
-            many = isinstance(values[name], list | tuple) and name.endswith("s")
-            check = functools.partial(checks.scale, wide=name in self.wide)
-            if "zero_point" in name:
-                check = functools.partial(checks.zero_point, dtype=dtype)
-            if many:
-                values[name] = [
-                    check(one, call, f"{name}.{i}") for i, one in enumerate(values[name])
-                ]
-            else:
-                values[name] = check(values[name], call, name, channels=None)
+            if name not in self.tensors:
+                values[name] = self.check(name, values, a)
         ty = self.infer([_type(name, values[name]) for name in self.operands], a)
         numbers = Arrays(
             str(ty.dtype),
@@ -229,18 +187,27 @@ class Operator:
             {tensor: a[attribute] for tensor, attribute in self.axes.items()},
         )
         for name in self.tensors:
-            values[name] = _wide(values[name])
+            values[name] = _each(_wide, values[name])
         with np.errstate(all="ignore"):
             return np.asarray(self.define(numbers, **values, **a)).astype(numbers.dtype)
 
-    def dtype_of(self, name: str, values: Mapping[str, Any], a: Mapping[str, Any]) -> str:
-        """Return the dtype of the tensor that an operand of the reference belongs to."""
-        owner = self.owner(name)
+    def check(self, name: str, values: Mapping[str, Any], a: Mapping[str, Any]) -> Any:
+        """Check a scale or zero point of the reference, or a list of them."""
+        call, value, owner = f"qnn.{self.name}", values[name], self.owner(name)
         first = values[self.tensors[0]]
-        if owner == "output" and a.get("out_dtype"):
-            return str(a["out_dtype"])
         tensor = values.get(owner, first)
-        return stored((tensor[0] if isinstance(tensor, list) else tensor).dtype.name)
+        dtype = stored((tensor[0] if isinstance(tensor, list) else tensor).dtype.name)
+        if owner == "output" and a.get("out_dtype"):
+            dtype = str(a["out_dtype"])
+
+        def check(one: Any, label: str, channels: int | None = None) -> Array:
+            if "zero_point" in name:
+                return checks.zero_point(one, call, label, dtype, channels)
+            return checks.scale(one, call, label, channels, name in self.wide)
+
+        if name.endswith("s") and isinstance(value, list | tuple):
+            return [check(one, f"{name}.{i}", 1) for i, one in enumerate(value)]
+        return check(value, name)
 
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         """Make the kernel of a call."""
@@ -249,11 +216,11 @@ class Operator:
         given, a = CallOperands(builder, call), dialect.attributes(call)
         shape = known_shape(f"qnn.{self.name}", self.tensors[0], call)
         known = self.known(given, str(call.ty.dtype))
-        if self.tabulated and narrow(given.dtype("x")):
+        if self.tabulated:
             return self.looked_up(given, known)
         sizes = {name: given.shape(name) for name in self.tensors}
         short = self.short(self, given, known) if self.short else None
-        numbers = Kernel(str(call.ty.dtype), {n: len(size) for n, size in sizes.items()})
+        numbers = Kernel(str(call.ty.dtype))
 
         def body(tensors: Sequence[te.Tensor], index: Sequence[Any]) -> tirx.PrimExpr:
             numbers.again()
@@ -340,7 +307,8 @@ def function(name: str, kind: str, module: str) -> Callable[..., Any]:
 
     made.__name__, made.__qualname__, made.__module__ = name, name, module
     made.__signature__ = inspect.Signature([*row.parameters.values()])  # type: ignore[attr-defined]
-    made.__doc__ = row.define.__doc__
+    text, notes, rest = inspect.cleandoc(str(row.define.__doc__)).partition("\n\nNotes\n")
+    made.__doc__ = f"{text}\n\n{_RAISES}{notes}{rest}"
     return made
 
 
@@ -368,10 +336,12 @@ def _type(name: str, value: Any) -> ir.Type:
     return relax.TensorType(value.shape, dtype)
 
 
-def _wide(value: Any) -> Any:
+def _each(change: Callable[[Any], Array], value: Any) -> Any:
+    return [*map(change, value)] if isinstance(value, list | tuple) else change(value)
+
+
+def _wide(value: Array) -> Array:
     """Widen integers to int64, as which they do not wrap; of int64, the lower 32 bits are taken."""
-    if isinstance(value, list):
-        return [*map(_wide, value)]
     if value.dtype.kind == "f":
         return value
     return value.astype(stored(value.dtype.name)).astype(np.int64)

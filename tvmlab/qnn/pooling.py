@@ -16,13 +16,7 @@ from ..ir.checks import Array, limits
 from ..ir.types import Tensor
 from . import config, frameworks
 from . import layout as layouts
-from .numbers import (
-    Kernel,
-    Number,
-    half_even,
-    prevent_contraction,
-    saturate,
-)
+from .numbers import Kernel, Number, half_even, prevent_contraction, saturate
 from .operands import CallOperands, call_te, known_shape
 from .operator import OPERATORS, Operand, operator
 from .rescale import rescale_or_keep
@@ -92,7 +86,7 @@ def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     taps, in_floats = rows.taps * columns.taps, way.rounding == "ONNX"
     once = frameworks.averages_once(way.rounding, dtype, scales, taps)
     moves = not (in_floats or once) and (scales[0] != scales[1] or zeros[0] != zeros[1])
-    numbers = Kernel(dtype, {"data": len(sizes)})
+    numbers = Kernel(dtype)
 
     def rescaled(x: tirx.PrimExpr) -> Number:
         numbers.again()
@@ -218,19 +212,13 @@ def avg_pool2d(
         As in `requantize`. ``"TFLITE"`` means its kernel: averages rounded half away from zero;
         Relay's other ways cut them off.
 
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
-
     Notes
     -----
     Relay's `QnnAvgPoolCanonicalize`: the values are requantized to the result's scale and zero
     point, as int32, unless they have them already; then they are summed and divided as integers,
     the fraction cut off towards zero (include/tvm/topi/nn/pooling.h). TFLite's `AveragePool`
-    (integer_ops/pooling.h) divides with rounding, half away from zero; it has no two scales, and
-    between two, of 8 or 16 bits, its rounding here is one of the sum times their ratio over the
-    count (`tvmlab.qnn.frameworks.average_once`). ONNX Runtime's rounding:
+    (integer_ops/pooling.h) divides with rounding, half away from zero; between two scales, which it
+    does not have, this is `tvmlab.qnn.frameworks.average_once`. ONNX Runtime's rounding is
     `tvmlab.qnn.frameworks.average`.
 
     Relay pads with the integer 0 where padding counts in an average, which stands for another real

@@ -2,8 +2,14 @@
 
 The result's scale is the product of the operands' scales, its zero point 0. The scales are
 operands for those who read the graph; the sums do not use them. The operators are Relay's
-(src/relay/qnn/op/convolution.cc, convolution_transpose.cc, dense.cc, batch_matmul.cc, TVM 0.18),
-which split the product into four sums; the whole is the same in wrapping integers.
+(src/relay/qnn/op/convolution.cc, dense.cc, batch_matmul.cc, TVM 0.18), which split the product into
+four sums; the whole is the same in wrapping integers.
+
+    sum((a - za) * (w - zw)) == sum(a * v) - za * sum(v)   with v = w - zw, and padding being za
+
+Where the weights are constant, v and ``sum(v)`` are computed now. The loops then multiply integers
+as narrow as they were, and what the zero points add is one number for each output channel. In
+integers that wrap, both sides are the same; in kernels, sums that wrap are warned of.
 
 The kernels are plain loops. `tvmlab.schedule` has forms of its own for what it serves (NHWC with
 constant weights); all else, and other targets than CPUs, get these.
@@ -11,7 +17,9 @@ constant weights); all else, and other targets than CPUs, get these.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +30,6 @@ from ..ir import windows
 from ..ir.checks import Array, limits
 from ..ir.types import Tensor
 from ..ir.windows import batch_matmul_shape, dense_shape
-from .contractions import ConvWeights, ZeroPointCorrection, exact
 from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
 from .operator import Operand, operator
@@ -32,6 +39,113 @@ _PRODUCT: dict[str, Any] = {
     "dtypes": ("int8", "uint8", "int16"),
     "choices": {"out_dtype": ("int16", "int32", "int64")},
 }
+_DTYPES = ("int8", "int16", "int32")
+_EXACT = ((np.float32, 24), (np.float64, 53))
+
+
+def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
+    """Bring integers to the fastest dtype in which sums of so many of their products are exact.
+
+    A float with a significand of p bits holds every integer up to 2**p, so a sum of k products of
+    which each is at most ``2**p / k`` is exact, in any order of adding. Sums in int64 wrap.
+    """
+    largest = terms
+    for x in (a, b):  # as Python ints, which cannot overflow
+        largest *= max(int(x.max()), -int(x.min())) if x.size else 0
+    kind = next((kind for kind, bits in _EXACT if largest <= 1 << bits), np.int64)
+    return a.astype(kind), b.astype(kind)
+
+
+def sum_parts(rows: Array) -> tuple[Array, Array]:
+    """Sum the positive and the negative weights of each row (less their zero points), int64."""
+    above = np.maximum(rows, 0).sum(1)
+    return above, rows.sum(1) - above
+
+
+def sum_range(parts: tuple[Array, Array], low: int, high: int) -> tuple[Array, Array]:
+    """Bound sums of products with data that lie between two integers: least and largest."""
+    above, below = parts
+    return above * low + below * high, above * high + below * low
+
+
+@dataclass(frozen=True)
+class ZeroPointCorrection:
+    """The factors of a product with constant weights, less their zero points."""
+
+    weight: Array
+    zero: int
+    extra: Array
+
+    @classmethod
+    def of(cls, given: CallOperands, kernel: Array | None) -> ZeroPointCorrection | None:
+        """Take a call's constants apart; None where not all of them are constants."""
+        data, weight, zero_name, kernel_zero_name = given.names[:4]
+        channels = None if kernel is None else len(kernel)
+        given.check_scales(kernel_scale=channels)
+        names = zero_name, kernel_zero_name
+        if kernel is None or any(given.array(name) is None for name in names):
+            return None
+        dtype, kind = given.dtype(data), given.attributes["out_dtype"]
+        zero = given.zero_point(zero_name, dtype)
+        kernel_zero = given.zero_point(kernel_zero_name, given.dtype(weight), channels)
+        whole = kernel.astype(np.int64) - kernel_zero.reshape(-1, *[1] * (kernel.ndim - 1))
+        parts = sum_parts(whole.reshape(len(kernel), -1))
+        least, most = limits(kind)
+        low, high = sum_range(parts, *(end - int(zero) for end in limits(dtype)))
+        if low.min(initial=0) < least or high.max(initial=0) > most:
+            largest = max(-int(low.min()), int(high.max()))
+            warnings.warn(
+                f"{given.name} with weights of shape {kernel.shape} can overflow: {dtype} data "
+                f"with zero point {int(zero)} make sums of up to {largest}, and {kind} "
+                f"holds {most}",
+                stacklevel=2,
+            )
+        least, most = int(whole.min(initial=0)), int(whole.max(initial=0))
+        narrow = next(d for d in _DTYPES if limits(d)[0] <= least and most <= limits(d)[1])
+        kind = "int64" if kind == "int64" else "int32"
+        return cls(whole.astype(narrow), int(zero), (-zero * sum(parts)).astype(kind))
+
+    def row(self) -> ChannelParam:
+        """Return `extra` as what a kernel reads."""
+        return ChannelParam(self.extra, dtype=str(self.extra.dtype))
+
+
+class ConvWeights:
+    """Weights in any layout, of any groups, less their zero points, as a kernel reads them."""
+
+    def __init__(self, given: CallOperands, inputs: Any, made: int) -> None:
+        a, weight = given.attributes, given.names[1]
+        self._layout = a["kernel_layout"]
+        sizes = dict(zip(self._layout, given.shape(weight), strict=True))
+        self._multiplier = sizes["I"]
+        self._deep = windows.depthwise(inputs, sizes["O"], a["groups"])
+        self.kind = "int64" if a["out_dtype"] == "int64" else "int32"
+        self.each, self.taps = made // a["groups"], [sizes["H"], sizes["W"]]
+        self.inner = 1 if self._deep else sizes["I"]
+        plain = given.array(weight)
+        if plain is not None:  # as [outputs, inputs of a group, kh, kw]
+            plain = _in_order(plain, self._layout, "OIHW")
+            plain = plain.reshape(-1, 1, *plain.shape[2:]) if self._deep else plain
+        self.correction = ZeroPointCorrection.of(given, plain)
+        if self.correction is None:
+            self.operand = given[weight]
+            self._zero = given.zero_row("kernel_zero_point", given.dtype(weight), made)
+            self.rows = [self._zero]
+            return
+        # The inputs go last where those of the data do.
+        self._layout = "OHWI" if a["data_layout"].endswith("C") else "OIHW"
+        kept = np.ascontiguousarray(_in_order(self.correction.weight, "OIHW", self._layout))
+        self.operand, self.rows = relax.const(kept, str(kept.dtype)), []
+
+    def read(self, weight: te.Tensor, o: Any, i: Any, y: Any, x: Any) -> tirx.PrimExpr:
+        """Return the weight of an output channel, an input of its group and a place."""
+        at = {"O": o, "I": i, "H": y, "W": x}
+        if self.correction is None and self._deep:
+            at |= {"O": o // self._multiplier, "I": o % self._multiplier}
+        found = weight(*(at[letter] for letter in self._layout)).astype(self.kind)
+        if self.correction is not None:
+            return found
+        return found - self._zero.read(o).astype(self.kind)
 
 
 # Convolutions
@@ -41,43 +155,27 @@ def _in_order(x: Array, layout: str, wanted: str) -> Array:
     return x.transpose([layout.index(letter) for letter in wanted])
 
 
-def _convolve(
-    x: Array, w: Array, groups: int, strides: Sequence[int], dilation: Sequence[int]
-) -> Array:
-    """Convolve x (n, h, w, c) with w (o, c / groups, kh, kw), without padding: (n, oh, ow, o)."""
-    reach = [(taps - 1) * step + 1 for taps, step in zip(w.shape[2:], dilation, strict=True)]
-    x, w = exact(x, w, w[0].size)
-    seen = sliding_window_view(x, reach, (1, 2))
-    seen = seen[:, :: strides[0], :: strides[1], :, :: dilation[0], :: dilation[1]]
-    rows = seen.reshape(*seen.shape[:3], groups, 1, -1)
-    weights = w.reshape(groups, len(w) // groups, -1).swapaxes(1, 2)
-    return (rows @ weights).astype(np.int64).reshape(*rows.shape[:3], -1)
-
-
 def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
-    data, kernel, *_ = seen.values()
-    shape, channels = windows.convolution(data, kernel, "HW", a)
+    shape, channels = windows.convolution(seen["data"], seen["kernel"], "HW", a)
     return shape, 4, channels
 
 
 def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Sum windows; transposed, each output looks for the inputs that are spread to it."""
     given = CallOperands(builder, call)
-    a, dtype, transposed = given.attributes, given.dtype("data"), given.name.endswith("transpose")
+    a, dtype = given.attributes, given.dtype("data")
     layout, out_layout = a["data_layout"], a["out_layout"] or a["data_layout"]
     shape, channel = known_shape(given.name, "data", call), out_layout.index("C")
-    sizes = dict(zip(layout, given.shape("data"), strict=True))
-    weights = ConvWeights(given, sizes["C"], shape[channel])
+    inputs = given.shape("data")[layout.index("C")]
+    weights = ConvWeights(given, inputs, shape[channel])
     zero = given.zero_row("input_zero_point", dtype)
-    extra = weights.correction.row() if weights.correction and not transposed else None
+    extra = weights.correction.row() if weights.correction else None
     strides, dilation = (
         windows.steps(a[name], 2, given.name, name) for name in ("strides", "dilation")
     )
     pads = windows.padding(a["padding"], 2, given.name)
-    hint = given.name.replace(".", "_")
 
     def compute(data: te.Tensor, weight: te.Tensor) -> te.Tensor:
-        if not transposed and any(map(any, pads)):
+        if any(map(any, pads)):
             around = dict(zip("HW", pads, strict=True))
             before, after = zip(*(around.get(letter, (0, 0)) for letter in layout), strict=True)
             data = topi.nn.pad(data, before, after, zero.read(0).astype(dtype), name="pad")
@@ -85,28 +183,21 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         i, *taps = (te.reduce_axis((0, size), name) for name, size in named)
 
         def value(*index: Any) -> tirx.PrimExpr:
-            at, inside = dict(zip(out_layout, index, strict=True)), []
+            at = dict(zip(out_layout, index, strict=True))
             o = at["C"]
             at["C"] = o // weights.each * weights.inner + i
             for n, (letter, tap) in enumerate(zip("HW", taps, strict=True)):
-                if not transposed:
-                    at[letter] = at[letter] * strides[n] + tap * dilation[n]
-                    continue
-                place = at[letter] + pads[n][0] - tap * dilation[n]
-                at[letter] = tirx.floordiv(place, strides[n])
-                inside += [tirx.floormod(place, strides[n]) == 0]
-                inside += [at[letter] >= 0, at[letter] < sizes[letter]]
+                at[letter] = at[letter] * strides[n] + tap * dilation[n]
             number = data(*(at[letter] for letter in layout)).astype(weights.kind)
             if extra is None:
                 number = number - zero.read(0).astype(weights.kind)
-            if inside:
-                number = tirx.if_then_else(tirx.all(*inside), number, tirx.const(0, weights.kind))
             return te.sum(number * weights.read(weight, o, i, *taps), axis=[i, *taps])
 
-        return _finished(te.compute(shape, value, name=hint), extra, channel, a["out_dtype"])
+        sums = te.compute(shape, value, name="qnn_conv2d")
+        return _finished(sums, extra, channel, a["out_dtype"])
 
     rows = [zero, *weights.rows, *([extra] if extra else [])]
-    return call_te(builder, compute, [given["data"], weights.operand], rows, hint)
+    return call_te(builder, compute, [given["data"], weights.operand], rows, "qnn_conv2d")
 
 
 def _four(a: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +267,6 @@ def conv2d(
     out_dtype : str
         int32, int16 or int64: a sum that does not fit wraps, as Relay's does. Compiling a call with
         constant weights whose sums can wrap warns.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
     """
     x, w = _in_order(data, data_layout, "NHWC"), _in_order(kernel, kernel_layout, "OIHW")
     if windows.depthwise(x.shape[3], len(w), groups):
@@ -188,75 +274,13 @@ def conv2d(
     w = w - kernel_zero_point.reshape(-1, 1, 1, 1)
     sides = windows.padding(list(padding), 2, "qnn.conv2d")
     x = np.pad(x - input_zero_point, [(0, 0), *sides, (0, 0)])
-    sums = _convolve(x, w, groups, strides, dilation)
-    return _in_order(sums, "NHWC", out_layout or data_layout)
-
-
-@operator(
-    shape=_shape,
-    kernel=_convolution,
-    kept=_four,
-    printed=(
-        *("channels", "kernel_size", "strides", "output_padding", "padding", "dilation", "groups"),
-        *("data_layout", "kernel_layout", "out_layout", "out_dtype"),
-    ),
-    relay={"out_dtype": ""},
-    **(_PRODUCT | {"layout": convolution}),
-)
-def conv2d_transpose(
-    numbers: Any,
-    data: Operand,
-    weight: Operand,
-    input_zero_point: Operand,
-    kernel_zero_point: Operand,
-    input_scale: Operand,
-    kernel_scale: Operand,
-    strides: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Sequence[int] | None = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str = "",
-    output_padding: Sequence[int] = (0, 0),
-    out_dtype: str = "int32",
-) -> Array:
-    """Convolve quantized data with a quantized kernel, transposed.
-
-    Parameters
-    ----------
-    data : tensor
-        Shape (n, c, h, w) in `data_layout`; int8, uint8 or int16.
-    weight : tensor
-        Shape (c, o / groups, kh, kw) in `kernel_layout`; int8, uint8 or int16.
-    output_padding : sequence of int
-        Rows and columns added at the bottom and right of the result.
-
-    Other parameters, results and errors are as in `conv2d`.
-    """
-    call = "qnn.conv2d_transpose"
-    x, w = _in_order(data, data_layout, "NHWC"), _in_order(weight, kernel_layout, "IOHW")
-    made, taps = w.shape[1] * groups, w.shape[2:]
-    w = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2).reshape(made, -1, *taps)
-    w = w[..., ::-1, ::-1] - kernel_zero_point.reshape(-1, 1, 1, 1)
-    more = [after for _, after in windows.padding(list(output_padding), 2, call)]
-    size = [(n - 1) * step + 1 for n, step in zip(x.shape[1:3], strides, strict=True)]
-    # Around the data that are spread lies what the kernel reaches, less the padding.
-    pads = [
-        ((tap - 1) * step - before, (tap - 1) * step - after + extra)
-        for tap, step, (before, after), extra in zip(
-            taps, dilation, windows.padding(list(padding), 2, call), more, strict=True
-        )
-    ]
-    around = [(max(before, 0), max(after, 0)) for before, after in pads]
-    wide = np.zeros([len(x), *(n + sum(p) for n, p in zip(size, around, strict=True)), x.shape[3]])
-    wide = wide.astype(np.int64)
-    inner = [slice(p, p + n, step) for n, (p, _), step in zip(size, around, strides, strict=True)]
-    wide[:, inner[0], inner[1]] = x - input_zero_point
-    cut = [slice(max(-before, 0), -max(-after, 0) or None) for before, after in pads]
-    sums = _convolve(wide[:, cut[0], cut[1]], w, groups, (1, 1), dilation)
+    reach = [(taps - 1) * step + 1 for taps, step in zip(w.shape[2:], dilation, strict=True)]
+    x, w = exact(x, w, w[0].size)
+    seen = sliding_window_view(x, reach, (1, 2))
+    seen = seen[:, :: strides[0], :: strides[1], :, :: dilation[0], :: dilation[1]]
+    rows = seen.reshape(*seen.shape[:3], groups, 1, -1)
+    weights = w.reshape(groups, len(w) // groups, -1).swapaxes(1, 2)
+    sums = (rows @ weights).astype(np.int64).reshape(*rows.shape[:3], -1)
     return _in_order(sums, "NHWC", out_layout or data_layout)
 
 
@@ -340,11 +364,6 @@ def dense(
         The weight's rows; None leaves it to the weight.
     out_dtype : str
         int32, int16 or int64; sums wrap as in `conv2d`.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
     """
     x, w = data - input_zero_point, weight - kernel_zero_point.reshape(-1, 1)
     return _matmul(x, w.T)
@@ -395,11 +414,6 @@ def batch_matmul(
     transpose_a, transpose_b : bool
         Whether `x` is (b, k, m), and whether `y` is (b, n, k) rather than (b, k, n): attributes
         that Relay's function does not offer, and its operator has.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
     """
     left, right = x - x_zero_point, y - y_zero_point
     left = left.swapaxes(-1, -2) if transpose_a else left
@@ -428,7 +442,6 @@ def _shifted(given: CallOperands, name: str, zero_name: str, channels: Any = 1) 
 
 
 def _turned(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """Transpose the matrices of a tensor."""
     axes = [*range(x.ty.ndim)]
     axes[-2:] = axes[:-3:-1]
     made: relax.Expr = builder.emit(relax.op.permute_dims(x, axes))

@@ -1,19 +1,23 @@
-"""Quantizing, dequantizing and changing the scale of quantized tensors.
+"""Quantizing, dequantizing, changing the scale of quantized tensors, and joining them.
 
 A quantized tensor represents ``scale * (value - zero_point)``. The operators are Relay's
-(src/relay/qnn/op: quantize.cc, dequantize.cc, requantize.cc, TVM 0.18). Roundings ``"TFLITE"`` and
-``"ONNX"`` are those frameworks' kernels, in `tvmlab.qnn.frameworks`.
+(src/relay/qnn/op: quantize.cc, dequantize.cc, requantize.cc, concatenate.cc, TVM 0.18). Roundings
+``"TFLITE"`` and ``"ONNX"`` are those frameworks' kernels, in `tvmlab.qnn.frameworks`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tvm import ir, relax
 
+from ..errors import InputError, ShapeError
 from ..ir import checks
 from ..ir.checks import Array
-from . import config
+from ..ir.types import Tensor, differ, parameter, result, view, views
+from . import config, layout
 from .numbers import (
     Number,
     Value,
@@ -27,7 +31,8 @@ from .numbers import (
     saturate_or_wrap,
     to_whole,
 )
-from .operator import FLOATS, QUANTIZED, Operand, operator
+from .operands import CallOperands, fields
+from .operator import FLOATS, OPERATORS, QUANTIZED, Operand, operator
 
 _OUT = ("output_scale", "output_zero_point")
 
@@ -66,11 +71,6 @@ def quantize(
     rounding : str
         ``"None"``: half-way cases away from zero, as Relay's operator and TFLite's do; ``"ONNX"``:
         to even.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit; they name the operand.
 
     Notes
     -----
@@ -112,11 +112,6 @@ def dequantize(
     out_dtype : str
         float32, or float16 (rounded from it).
 
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit; they name the operand.
-
     Notes
     -----
     Relay's `DequantizeLower`: the difference in integers (here without wrapping), the product in
@@ -136,24 +131,7 @@ def rescale(
     dtype: str,
     name: str,
 ) -> Value:
-    """Bring integers from one scale and zero point to another.
-
-    Parameters
-    ----------
-    numbers : Arrays or Kernel
-        Where to compute.
-    x : Value
-        The integers.
-    source, target : tuple
-        Scale and zero point: before (by channel of the tensor `name`), and after.
-    way : Requantization
-        How to round, and in which dtype to compute.
-    dtype : str
-        Of the result. int32 wraps in integers, as Relay's has no clip there, and saturates in
-        floats.
-    name : str
-        The tensor.
-    """
+    """Bring integers from one scale and zero point to another."""
     ratio, zero = multiplier(source[0], target[0]), numbers.along(name, source[1])
     if ratio is None and way.rounding == "ONNX":
         way = config.Requantization()  # where nothing is multiplied, nothing is rounded
@@ -247,12 +225,6 @@ def requantize(
         int8, uint8, int16 or int32; an empty one is the data's. Narrow dtypes are saturated. In
         int32 the integer ways wrap as Relay's do (it has no clip there), the float ways saturate.
 
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand's dtype, shape or value does not fit, or the scales are 2**30 apart; they name
-        the operand.
-
     Notes
     -----
     Relay's `RequantizeLowerInt` and `RequantizeLowerFP`. The multiplier is
@@ -269,3 +241,111 @@ def requantize(
     way = config.resolve("qnn.requantize", rounding, compute_dtype)
     source, target = (input_scale, input_zero_point), (output_scale, output_zero_point)
     return rescale(numbers, data, source, target, way, numbers.dtype, "data")
+
+
+# Joining
+
+
+def _fields(name: str, ty: ir.Type) -> list[Tensor]:
+    if not isinstance(ty, relax.TupleType) or not ty.fields:
+        what = "an empty tuple" if isinstance(ty, relax.TupleType) else f"no tuple: {ty}"
+        raise InputError(f"{name} is {what}", where=f"qnn.concatenate, operand {name}")
+    return [view("qnn.concatenate", f"{name}.{i}", field) for i, field in enumerate(ty.fields)]
+
+
+def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
+    names = OPERATORS["concatenate"].operands
+    tensors, scales, zeros = map(_fields, names[:3], types[:3])
+    for name, given in zip(names[1:3], (scales, zeros), strict=True):
+        if len(given) != len(tensors):
+            raise InputError(
+                f"{name} has {len(given)} fields, data {len(tensors)}",
+                where=f"qnn.concatenate, operand {name}",
+            )
+    scale, zero = views("qnn.concatenate", names[3:], types[3:])
+    for operand in (*scales, scale):
+        parameter(operand, "float32")
+    for operand in (*zeros, zero):
+        parameter(operand, "int32")
+    dtype = next((tensor.dtype for tensor in tensors if tensor.dtype), "")
+    ndim = next((tensor.ndim for tensor in tensors if tensor.ndim >= 0), -1)
+    for tensor in tensors:
+        tensor.holds((dtype,) if dtype in QUANTIZED else QUANTIZED)
+        tensor.rank(ndim)
+    return result(_joined(tensors, a["axis"]), dtype, ndim)
+
+
+def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
+    first = tensors[0]
+    axis = first.axis(axis)
+    if any(tensor.shape is None for tensor in tensors):
+        return None
+    sizes = list(first.shape or ())
+    if not sizes:
+        raise ShapeError("scalars cannot be joined", where=first.where)
+    for tensor in tensors[1:]:
+        for i, size in enumerate(tensor.shape or ()):
+            if i == axis:
+                sizes[i] = sizes[i] + size
+            elif differ(sizes[i], size):
+                raise ShapeError(
+                    f"{tensor.name} has shape {tensor.shape}, {first.name} {first.shape}; they "
+                    f"may differ along axis {axis} only",
+                    where=tensor.where,
+                )
+    return sizes
+
+
+def _concatenate(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    given, dtype = CallOperands(builder, call), str(call.ty.dtype)
+    out = given.scale("output_scale"), given.zero_point("output_zero_point", dtype)
+    named = zip(*(fields(builder, operand) for operand in call.args[:3]), strict=True)
+    parts = []
+    for i, (x, scale, zero) in enumerate(named):
+        own = (
+            given.scale(f"input_scales.{i}", expr=scale),
+            given.zero_point(f"input_zero_points.{i}", dtype, expr=zero),
+        )
+        if own != out:
+            x = builder.emit(requantize.call(x, scale, zero, *call.args[3:], out_dtype=dtype))
+        parts.append(x)
+    return relax.op.concat(parts, given.attributes["axis"])
+
+
+@operator(
+    infer_type=_concatenate_type, kernel=_concatenate, layout=layout.concatenate, relay={"axis": 0}
+)
+def concatenate(
+    numbers: Any,
+    data: Operand,
+    input_scales: Operand,
+    input_zero_points: Operand,
+    output_scale: Operand,
+    output_zero_point: Operand,
+    axis: int,
+) -> Value:
+    """Join quantized tensors along an axis, each brought to the result's scale.
+
+    Parameters
+    ----------
+    data : sequence of tensors, or (for a call) one expression that is a tuple
+        Shapes that agree but for `axis`, one dtype.
+    input_scales, input_zero_points : sequences of float32, of int32
+        Scalars, one for each tensor.
+    output_scale, output_zero_point : float32, int32
+        Scalars.
+    axis : int
+        Along which to join.
+
+    Notes
+    -----
+    Relay's `ConcatenateQnnCanonicalize`: what has the result's scale and zero point already passes
+    as it is; the rest is requantized as the configuration says.
+    """
+    target, way = (output_scale, output_zero_point), config.resolve("qnn.requantize")
+    sources = zip(data, zip(input_scales, input_zero_points, strict=True), strict=True)
+    parts = [
+        x if source == target else rescale(numbers, x, source, target, way, numbers.dtype, "")
+        for x, source in sources
+    ]
+    return np.concatenate(parts, axis)

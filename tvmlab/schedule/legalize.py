@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from ..ir import dialect, windows
-from ..qnn.contractions import ConvWeights, ZeroPointCorrection
+from ..qnn.products import ConvWeights, ZeroPointCorrection
 from ..qnn.operands import CallOperands
 from .compute import (
     PACK,

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
 import tvm
 from tvm import ir, relax
 
 from ...errors import InputError
-from ...ir.graph import no_collection
+from ...ir import checks, dialect
+from ...ir.graph import live, no_collection
+from .. import arithmetic
 from ..config import ROUNDINGS
-from .reading import any_quantize, nested
-from .rewrite import Rewriter
+from . import elementwise, products
+from .context import Context, Rule, typed
+from .elementwise import MOVES, limits, move_constant
+from .quantized_value import (
+    DEQUANTIZES,
+    QUANTIZES,
+    Array,
+    NotQuantizable,
+    QuantizedValue,
+    QuantParams,
+    any_quantize,
+    array_of,
+    calls,
+    leaves,
+    operator,
+    read_dequantize,
+    read_quantize,
+)
 
 #: The attribute of a function in which an importer says how its format rounds.
 ROUNDING = "qnn.rounding"
+#: From an operator's name to how it is computed in integers.
+RULES: dict[str, Rule] = {**products.RULES, **elementwise.RULES}
+# Operators whose result is a constant where their first operand is one.
+_OF_ONE = {*MOVES, "relax.astype", "relax.clip", "relax.nn.relu"}
 
 
 @tvm.transform.module_pass(opt_level=0, name="FakeQuantizationToInteger")
@@ -27,7 +57,8 @@ class FakeQuantizationToInteger:
     with constant weights and biases, where a relu, relu6 or clip is no operator at all if the
     result's dtype ends where it cuts. ``R.quantize`` and ``R.dequantize`` that are left (at the
     ends, and around softmax) become ``relax.qnn`` ones. What has no integer form stays float;
-    `tvmlab.qnn.analysis.float_operators` lists it, with the reasons.
+    `tvmlab.qnn.analysis.float_operators` lists it, with the reasons. The pass looks at one block of
+    a function at a time, and leaves branches of an ``if`` and functions within functions alone.
 
     Every integer result is within one step of the float one: what a quantize rounds is rounded
     there, and nothing else is, but for biases and sums added unrounded (to a part of a step, which
@@ -54,10 +85,9 @@ class FakeQuantizationToInteger:
 
     Notes
     -----
-    Relay's `FakeQuantizationToInteger` (src/relay/transforms/fake_quantization_to_integer.cc and
-    python/tvm/relay/transform/fake_quantization_to_integer.py, TVM 0.18) looked at the operators
-    before each quantize. Here each quantize asks its operand for integers, which asks its own; what
-    was computed once is kept, so the time is that of the module's length.
+    Relay's pass of that name (src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18)
+    looked at the operators before each quantize. Here each quantize asks its operand for integers,
+    which asks its own; what was computed once is kept.
 
     A quantize that stays rounds half-way cases away from zero, as Relay's and TFLite's, where
     ``R.quantize`` of TVM 0.27 rounded them to even.
@@ -75,7 +105,6 @@ class FakeQuantizationToInteger:
         """Rewrite a module, called by TVM's pass infrastructure."""
         made = {}
         default = rounding_of(mod)
-        given, mod = mod, one_scope(mod)
         with no_collection():
             for name, function in mod.functions_items():
                 if not isinstance(function, relax.Function):
@@ -89,7 +118,7 @@ class FakeQuantizationToInteger:
             return mod
         changed = mod.clone()
         changed.update(ir.IRModule(made))
-        return changed if mod is given else relax.transform.ConvertToDataflow()(changed)
+        return changed
 
 
 def rounding_of(mod: ir.IRModule) -> str:
@@ -100,18 +129,196 @@ def rounding_of(mod: ir.IRModule) -> str:
     return "None"
 
 
-def one_scope(mod: ir.IRModule) -> ir.IRModule:
-    """Make one block of each body, so that a value is visible wherever it is asked for."""
-    bodies = (f.body for f in mod.functions.values() if isinstance(f, relax.Function))
-    if not any(map(_divided, bodies)):
-        return mod
-    return relax.transform.ToNonDataflow()(mod)
+class Rewriter:
+    """Rewrites one function: each quantize asks for its operand's integers."""
+
+    def __init__(self, rounding: str) -> None:
+        self.rounding = rounding
+        self.reasons: dict[relax.Var, str] = {}
+        self.aliases: dict[relax.Var, relax.Expr] = {}
+        self.changed = False
+
+    def function(self, function: relax.Function) -> relax.Function:
+        """Rewrite a function; return the same object where nothing changes."""
+        if not any_quantize(function.body):
+            return function
+        with _deep_recursion():
+            made = self._body(function.body)
+        if not self.changed:
+            return function
+        kept = (function.ret_ty, function.is_pure, function.attrs, function.span)
+        return relax.Function(function.params, made, *kept)
+
+    def _body(self, body: relax.SeqExpr) -> relax.SeqExpr:
+        blocks = []
+        for block in body.blocks:
+            # What is emitted in a block cannot be read in another one.
+            context = self.context = Context(self.rounding, RULES, self.reasons)
+            context.dataflow = isinstance(block, relax.DataflowBlock)
+            self.aliases.clear()
+            for binding in block.bindings:
+                last = self._binding(binding)
+                if last is not None:
+                    context.bindings.append(last)
+            blocks.append((context.dataflow, context.bindings))
+        if not self.changed:
+            return body
+        kinds = (relax.BindingBlock, relax.DataflowBlock)
+        made = [kinds[dataflow](bindings) for dataflow, bindings in live(blocks, body.body)]
+        return typed(relax.SeqExpr(made, body.body), body.ty)
+
+    def _binding(self, binding: relax.Binding) -> relax.Binding | None:
+        """Return what a binding becomes; None if it was emitted."""
+        var, value, context = binding.var, binding.value, self.context
+        if not isinstance(binding, relax.VarBinding):
+            return binding
+        if operator(value):
+            context.calls[var] = value
+            if value.op.name in DEQUANTIZES:
+                return self._dequantize(binding, value)
+            if value.op.name in QUANTIZES:
+                return self._quantize(binding, value)
+            return self._call(binding, value)
+        if isinstance(value, tvm.ir.GenericConst):
+            context.numbers[var] = value.value.numpy()
+        elif isinstance(value, (relax.Var, relax.Tuple, relax.TupleGetItem)):
+            context.sources[var] = value
+        return binding
+
+    def _call(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
+        var, name, context = binding.var, value.op.name, self.context
+        first = value.args[0] if value.args else None
+        array = self._array(first)
+        moved = None if array is None else move_constant(array, value, var)
+        if moved is not None:
+            context.numbers[var] = moved
+        elif name in products.PRODUCTS or (name in _OF_ONE and context.known_constant(first)):
+            with contextlib.suppress(NotQuantizable):
+                read = context.value(var)
+                if name in products.PRODUCTS:
+                    return self._dequantized(binding, read)
+        made = self._simplified(var, self._renamed(value))
+        if made is value:
+            return binding
+        self.changed = True
+        if isinstance(made, relax.Var):
+            self.aliases[var] = made
+        return relax.VarBinding(var, made)
+
+    def _dequantized(self, binding: relax.VarBinding, value: QuantizedValue) -> relax.VarBinding:
+        """Read integers as the floats that a binding is."""
+        self.changed = True
+        value = replace(value, scale=value.scale.astype(np.float32))
+        operands = [value.expr, *self.context.params(value)]
+        attributes = {"out_dtype": "float32", "axis": value.axis}
+        made = dialect.call("relax.qnn.dequantize", operands, attributes)
+        return relax.VarBinding(binding.var, typed(made, binding.var.ty))
+
+    def _array(self, expr: Any) -> Array | None:
+        """Return a constant's value, of any dtype; None for anything else."""
+        return self.context.numbers.get(expr) if isinstance(expr, relax.Var) else array_of(expr)
+
+    def _renamed(self, value: relax.Call) -> relax.Call:
+        args = [self._name(arg) for arg in value.args]
+        if all(a.same_as(b) for a, b in zip(args, value.args, strict=True)):
+            return value
+        return typed(relax.Call(value.op, args, value.attrs, value.ty_args, value.span), value.ty)
+
+    def _name(self, expr: relax.Expr) -> relax.Expr:
+        if isinstance(expr, relax.Var):
+            return self.aliases.get(expr, expr)
+        if isinstance(expr, relax.Tuple) and any(leaf in self.aliases for leaf in leaves(expr)):
+            return relax.Tuple([self._name(field) for field in expr.fields])
+        return expr
+
+    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
+        var, data, context = binding.var, self._name(value.args[0]), self.context
+        kept = relax.VarBinding(var, self._renamed(value))
+        array = self._array(data)
+        if array is not None and not isinstance(data, tvm.ir.GenericConst):
+            data = relax.const(np.ascontiguousarray(array), str(data.ty.dtype))
+        try:
+            read = read_dequantize(value, data)
+            cut = context.calls.get(data) if isinstance(data, relax.Var) else None
+            if calls(cut, "clip") and (ends := limits(cut)) is not None:
+                least, most = max(read.least, ceil(ends[0])), min(read.most, floor(ends[1]))
+                read = replace(read, least=least, most=most)
+        except NotQuantizable as why:
+            self.reasons.setdefault(var, str(why))
+            return kept
+        context.values[var, None] = read
+        if value.op.name == "relax.qnn.dequantize":
+            return kept
+        made = self._dequantized(binding, read)
+        context.bind(made.value, value.ty, "", var)
+        return None
+
+    def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
+        var, data, context, expr = binding.var, value.args[0], self.context, None
+        try:
+            scale, zero, axis, dtype = read_quantize(value)
+        except NotQuantizable as why:
+            self.reasons.setdefault(data, f"it is quantized where {why}")
+            return relax.VarBinding(var, self._renamed(value))
+        array = context.number(data)
+        if array is not None:
+            real = array.astype(np.float32)
+            made = arithmetic.quantize(real, scale, zero, axis, dtype, context.ties)
+            expr = context.constant(made, dtype)
+        elif scale.ndim or zero.ndim:
+            by_channel = "it is quantized by channel, which no requantize can do"
+            self.reasons.setdefault(data, by_channel)
+        else:
+            params = QuantParams(float(scale), int(zero), dtype)
+            try:
+                expr = context.requantize_to(context.value(data, params), params, var)
+            except NotQuantizable as why:
+                self.reasons.setdefault(data, str(why))
+        if expr is None and value.op.name == "relax.qnn.quantize":
+            return binding
+        self.changed = True
+        if expr is None:
+            operands = [data, context.scale(scale), context.constant(zero, "int32")]
+            attributes = {"out_dtype": dtype, "axis": axis, "rounding": context.ties}
+            context.bind(
+                dialect.call("relax.qnn.quantize", operands, attributes), value.ty, "", var
+            )
+        if expr is None or expr.same_as(var):
+            return None
+        self.aliases[var] = expr
+        return relax.VarBinding(var, expr)
+
+    def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        """Drop a clip of integers to their dtype's ends, and read an average of integers.
+
+        The importer of TensorFlow Lite clips integers where a kernel would, and averages windows in
+        int32, between two casts: that is ``qnn.avg_pool2d``.
+        """
+        dtype = str(getattr(var.ty, "dtype", ""))
+        if calls(call, "clip") and dtype.startswith(("int", "uint")):
+            found, (least, most) = limits(call), checks.limits(dtype)
+            return call.args[0] if found and found[0] <= least and found[1] >= most else call
+        pool = self.context.calls.get(call.args[0]) if call.args else None
+        if not calls(call, "astype") or not calls(pool, "nn.avg_pool2d"):
+            return call
+        wide = self.context.calls.get(pool.args[0])
+        if dtype not in ("int8", "uint8") or not calls(wide, "astype"):
+            return call
+        data, attributes = wide.args[0], products.pooling_attributes(pool)
+        if (str(wide.ty.dtype), str(data.ty.dtype)) != ("int32", dtype):
+            return call
+        one, zero = self.context.params(QuantParams(1.0, 0, dtype))
+        attributes["rounding"] = self.rounding
+        made = dialect.call("relax.qnn.avg_pool2d", [data, one, zero, one, zero], attributes)
+        return typed(made, call.ty)
 
 
-def _divided(body: relax.Expr) -> bool:
-    """Whether a body that quantizes has a dataflow block among others."""
-    blocks = list(body.blocks)
-    if any(isinstance(block, relax.DataflowBlock) for block in blocks) and len(blocks) > 1:
-        return any_quantize(body)
-    values = (binding.value for block in blocks for binding in block.bindings)
-    return any(_divided(inner) for value in values for inner in nested(value))
+@contextlib.contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Let a quantize ask through any number of operators: these are Python frames alone."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 1_000_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)

@@ -1,7 +1,16 @@
-"""Convolutions and matrix products: their sums are exact in int32.
+"""Convolutions, matrix products, averages and constants: their sums are exact in int32.
 
-The sums' scale is the product of the operands', by output channel where the weight has one for
-each, and their zero point is 0. An operator whose sums could leave int32 stays float.
+The scale of a product's sums is the product of the operands', by output channel where the weight
+has one for each, and their zero point is 0. An operator whose sums could leave int32 stays float. A
+mean over whole axes is a sum whose scale is that of its operand over the count: one rounding in
+all, that of the quantize which follows. Averages of windows are ``qnn.avg_pool2d``.
+
+A batch normalization that no convolution takes in is ``gain * x + shift`` by channel: a depthwise
+convolution of one place, with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. Times
+its scale the weight is the gain exactly, as a real number; so nothing is rounded but the shift, to
+an int32 in units of ``x's scale * |gain| / 32767``, 1/32767 of what one step of x adds. A gain
+of zero is a weight of zero, and its shift has units of its own. (Jacob et al., 2018, section 2,
+for sums and biases; the form itself is ours.)
 """
 
 from __future__ import annotations
@@ -12,66 +21,61 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...ir import dialect
-from .context import Context, Rule
+from ...ir import checks, dialect
+from .. import arithmetic, frameworks
+from ..operator import OPERATORS
+from ..products import sum_parts, sum_range
+from .context import Context, Rule, Site, check_scales
 from .quantized_value import (
+    INT32,
     NARROW,
     Array,
     NotQuantizable,
     QuantizedValue,
+    QuantParams,
+    channel_count,
     check_sums,
     fixed_sizes,
+    require,
+    same_shape,
     sizes,
+    spread,
     with_dtype,
 )
 
-
-def conv_attributes(
-    outputs: int | None, taps: list[int] | None, layouts: tuple[str, str, str], **given: Any
-) -> dict[str, Any]:
-    """Return the attributes of ``qnn.conv2d``."""
-    plain = {"strides": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], "groups": 1}
-    return {
-        **plain,
-        **given,
-        "channels": outputs,
-        "kernel_size": taps,
-        "data_layout": layouts[0],
-        "kernel_layout": layouts[1],
-        "out_layout": "" if layouts[2] == layouts[0] else layouts[2],
-        "out_dtype": "int32",
-    }
+_WEIGHT = 32767
+# The units of a shift whose gain is nothing beside it.
+_PARTS = 2.0**20
+_LARGEST_BIAS = 2.0**29
+# Two float32 products of the same scales agree to this.
+_SAME = 2.0**-22
+#: How far from the nearest bias others are tried.
+_FAR = 16
 
 
-def _conv2d(ctx: Context, call: relax.Call, var: relax.Var) -> QuantizedValue:
-    """Emit ``qnn.conv2d``, or ``qnn.conv2d_transpose``."""
-    attrs, name = call.attrs, call.op.name.removeprefix("relax.nn.")
-    transposed = name == "conv2d_transpose"
+def _conv2d(site: Site) -> QuantizedValue:
+    ctx, attrs = site.ctx, site.call.attrs
     data, kernel, out = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
     out = out or data
     for layout, letters in ((data, "CHNW"), (kernel, "HIOW"), (out, "CHNW")):
-        if "".join(sorted(layout)) != letters:
-            raise NotQuantizable(f"its layout is {layout}")
-    x, w = ctx.stored(call.args[0]), _weight(ctx, call.args[1], kernel.index("O"))
-    groups = int(attrs.groups)
-    if transposed and groups > 1 and not w.scalar:
-        raise NotQuantizable("its weight is quantized by output within each of its groups")
-    shape = sizes(call.args[1].ty)
+        require("".join(sorted(layout)) == letters, f"its layout is {layout}")
+    x, w = ctx.stored(site.call.args[0]), _weight(ctx, site.call.args[1], kernel.index("O"))
+    shape = fixed_sizes(site.call.args[1].ty)
     if shape is None:
         raise NotQuantizable("its weight's shape is not known")
     by_letter = dict(zip(kernel, shape, strict=True))
-    outputs: int | None = by_letter["O"]
-    taps: list[int] | None = [by_letter["H"], by_letter["W"]]
-    if not all(isinstance(by_letter[letter], int) for letter in "OHW"):
-        outputs = taps = None
-    elif transposed:
-        outputs = by_letter["O"] * groups
-    names = ("strides", "padding", "dilation", *(["output_padding"] if transposed else []))
+    names = ("strides", "padding", "dilation")
     given: dict[str, Any] = {name: [int(n) for n in getattr(attrs, name)] for name in names}
-    attributes = conv_attributes(outputs, taps, (data, kernel, out), groups=groups, **given)
+    taps = [by_letter["H"], by_letter["W"]]
+    given |= {"groups": int(attrs.groups), "channels": by_letter["O"], "kernel_size": taps}
+    given |= {
+        "data_layout": data,
+        "kernel_layout": kernel,
+        "out_layout": "" if out == data else out,
+    }
     rows = None if w.array is None else np.moveaxis(w.array, kernel.index("O"), 0)
-    bounds = product_bounds(x, w, rows, [by_letter[letter] for letter in "IHW"])
-    expr = bind_product(ctx, name, x, w, attributes, var)
+    bounds = _bounds(x, w, rows, by_letter["I"] * taps[0] * taps[1])
+    expr = _bind_product(site, "conv2d", x, w, given)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
     return QuantizedValue.sums(expr, _scale(x, w, exact), out.index("C"), *bounds)
 
@@ -79,10 +83,9 @@ def _conv2d(ctx: Context, call: relax.Call, var: relax.Var) -> QuantizedValue:
 def _weight(ctx: Context, expr: relax.Expr, outputs: int) -> QuantizedValue:
     """Return a weight's integers, with one scale or one for each output."""
     value = ctx.clipped(expr)
-    if value.dtype not in NARROW:
-        raise NotQuantizable(f"its weight is {value.dtype}")
-    if not value.scalar and value.axis != outputs:
-        raise NotQuantizable(f"its weight is quantized along axis {value.axis}, not by output")
+    require(value.dtype in NARROW, f"its weight is {value.dtype}")
+    by_output = value.scalar or value.axis == outputs
+    require(by_output, f"its weight is quantized along axis {value.axis}, not by output")
     return value
 
 
@@ -94,113 +97,405 @@ def _scale(x: QuantizedValue, w: QuantizedValue, exact: bool) -> Array:
     """
     kind = np.float64 if exact else np.float32
     scale = np.asarray(x.scale.astype(kind) * w.scale.astype(kind))
-    if not np.all(scale.astype(np.float32) > 0):
-        raise NotQuantizable("the product of its scales is below every float32")
+    small = "the product of its scales is below every float32"
+    require(np.all(scale.astype(np.float32) > 0), small)
     return scale
 
 
-def product_bounds(
-    x: QuantizedValue, w: QuantizedValue, rows: Array | None, inner: list[Any]
+def _bounds(
+    x: QuantizedValue, w: QuantizedValue, rows: Array | None, terms: int
 ) -> tuple[int, int]:
-    """Return bounds of sums of products; refuse those that may be beyond int32.
+    """Return bounds of sums of `terms` products; refuse those that could be beyond int32.
 
-    `rows` are the constant weights, one output after another, None where they are not constant;
-    `inner` are the sizes summed over.
+    `rows` are the constant weights, one output after another, None where they are not constant.
     """
     low, high = min(x.least - int(x.zero), 0), max(x.most - int(x.zero), 0)  # padding is 0
-    if rows is not None:
-        flat = rows.reshape(len(rows), -1).astype(np.int64) - w.zero.reshape(-1, 1)
-        above = np.maximum(flat, 0).sum(axis=1)
-        below = flat.sum(axis=1) - above
-        least = int((above * low + below * high).min(initial=0))
-        most = int((above * high + below * low).max(initial=0))
-    else:
-        if not all(isinstance(size, int) for size in inner):
-            raise NotQuantizable(
-                "how many products it sums is not known, so the sums may leave int32"
-            )
-        most = int(np.prod(inner, dtype=np.int64)) * w.far * max(-low, high)
+    if rows is None:
+        most = terms * w.far * max(-low, high)
         least = -most
+    else:
+        flat = rows.reshape(len(rows), -1).astype(np.int64) - w.zero.reshape(-1, 1)
+        lows, highs = sum_range(sum_parts(flat), low, high)
+        least, most = int(lows.min(initial=0)), int(highs.max(initial=0))
     check_sums(least, most)
     return least, most
 
 
-def bind_product(
-    ctx: Context,
+def _bind_product(
+    site: Site,
     name: str,
     x: QuantizedValue,
     w: QuantizedValue,
     attributes: dict[str, Any],
-    var: relax.Var,
     ty: Any = None,
 ) -> relax.Expr:
-    """Bind a product of quantized operands: its int32 sums."""
-    (x_scale, x_zero), (w_scale, w_zero) = ctx.emit.params(x), ctx.emit.params(w)
+    (x_scale, x_zero), (w_scale, w_zero) = site.ctx.params(x), site.ctx.params(w)
     operands = [x.expr, w.expr, x_zero, w_zero, x_scale, w_scale]
-    made = dialect.call(f"relax.qnn.{name}", operands, attributes)
-    return ctx.emit.bind(made, ty or with_dtype(var.ty, "int32"), f"{var.name}_sums")
+    made = dialect.call(f"relax.qnn.{name}", *OPERATORS[name].bind(operands, attributes))
+    return site.bind(made, "sums", ty=ty)
 
 
-def _matmul(ctx: Context, call: relax.Call, var: relax.Var) -> QuantizedValue:
+def _matmul(site: Site) -> QuantizedValue:
     """Emit ``qnn.dense`` of a constant matrix, else ``qnn.batch_matmul``."""
-    left, right = call.args
+    ctx, (left, right) = site.ctx, site.call.args
     ranks = int(left.ty.ndim), int(right.ty.ndim)
     x, w = ctx.stored(left), _weight(ctx, right, ranks[1] - 1)
-    shape = sizes(right.ty)
-    if shape is None or min(ranks) < 1:
-        raise NotQuantizable("its operands' shapes are not known")
-    axis = int(var.ty.ndim) - 1
-    if w.array is not None and ranks[1] == 2:
+    a, b, axis = fixed_sizes(left.ty), fixed_sizes(right.ty), int(site.var.ty.ndim) - 1
+    if w.array is not None and ranks[1] == 2 and b is not None:
         rows = np.ascontiguousarray(w.array.T)
-        bounds = product_bounds(x, w, rows, shape[:1])
+        bounds = _bounds(x, w, rows, b[0])
         w = replace(w, expr=relax.const(rows, w.dtype))
-        expr = bind_product(ctx, "dense", x, w, {"units": shape[1], "out_dtype": "int32"}, var)
+        expr = _bind_product(site, "dense", x, w, {"units": b[1]})
         tflite = ctx.rounding == "TFLITE"
         value = QuantizedValue.sums(expr, _scale(x, w, tflite), axis, *bounds)
         # LiteRT's fully connected layers multiply in float64 and round once.
         return replace(value, compute="float64") if tflite else value
-    if not w.scalar:
-        raise NotQuantizable("its second operand is quantized by channel")
-    bounds = product_bounds(x, w, None, shape[-2:-1])
-    expr = _batches(ctx, x, w, fixed_sizes(left.ty), fixed_sizes(right.ty), var)
-    return QuantizedValue.sums(expr, _scale(x, w, False), axis, *bounds)
+    require(w.scalar, "its second operand is quantized by channel")
+    if a is None or b is None:
+        raise NotQuantizable("its operands' shapes are not constant")
+    same = len(a) >= 2 and len(a) == len(b) and a[:-2] == b[:-2]
+    require(same, f"it multiplies shapes {a} and {b}, which are not the same batches")
+    bounds = _bounds(x, w, None, b[-2])
+    return QuantizedValue.sums(_batches(site, x, w, a, b), _scale(x, w, False), axis, *bounds)
 
 
 def _batches(
-    ctx: Context,
-    x: QuantizedValue,
-    w: QuantizedValue,
-    a: list[int] | None,
-    b: list[int] | None,
-    var: relax.Var,
+    site: Site, x: QuantizedValue, w: QuantizedValue, a: list[int], b: list[int]
 ) -> relax.Expr:
     """Multiply batches of matrices: any leading axes as one, the second matrix transposed."""
-    if a is None or b is None:
-        raise NotQuantizable("its operands' shapes are not constant")
-    if len(a) < 2 or len(a) != len(b) or a[:-2] != b[:-2]:
-        raise NotQuantizable(f"it multiplies shapes {a} and {b}, which are not the same batches")
+
+    def reshaped(expr: relax.Expr, before: list[int], after: list[int], dtype: str) -> relax.Expr:
+        if before == after:
+            return expr
+        ty = relax.TensorType(after, dtype)
+        return site.ctx.bind(relax.op.reshape(expr, after), ty, "batches")
+
     batch = int(np.prod(a[:-2], dtype=np.int64))
-    lhs = _reshaped(ctx, x.expr, a, [batch, *a[-2:]], x.dtype)
-    rhs = _reshaped(ctx, w.expr, b, [batch, *b[-2:]], w.dtype)
+    lhs = reshaped(x.expr, a, [batch, *a[-2:]], x.dtype)
+    rhs = reshaped(w.expr, b, [batch, *b[-2:]], w.dtype)
     ty = relax.TensorType([batch, b[-1], b[-2]], w.dtype)
-    rhs = ctx.emit.bind(relax.op.permute_dims(rhs, [0, 2, 1]), ty, f"{var.name}_turned")
+    rhs = site.bind(relax.op.permute_dims(rhs, [0, 2, 1]), "turned", ty=ty)
     x, w = replace(x, expr=lhs), replace(w, expr=rhs)
-    attributes = {"out_dtype": "int32", "transpose_a": False, "transpose_b": True}
     sums = [batch, a[-2], b[-1]]
-    expr = bind_product(ctx, "batch_matmul", x, w, attributes, var, relax.TensorType(sums, "int32"))
-    return _reshaped(ctx, expr, sums, [*a[:-1], b[-1]], "int32")
+    expr = _bind_product(site, "batch_matmul", x, w, {}, relax.TensorType(sums, "int32"))
+    return reshaped(expr, sums, [*a[:-1], b[-1]], "int32")
 
 
-def _reshaped(
-    ctx: Context, expr: relax.Expr, before: list[int], after: list[int], dtype: str
-) -> relax.Expr:
-    if before == after:
-        return expr
-    return ctx.emit.bind(relax.op.reshape(expr, after), relax.TensorType(after, dtype), "batches")
+# Averages
 
 
+def _axes(site: Site) -> tuple[list[int], bool] | None:
+    """Return the axes that a call averages whole, and whether it keeps them; None for windows."""
+    operand, attrs = site.call.args[0], site.call.attrs
+    if site.name == "mean":
+        ndim = int(operand.ty.ndim)
+        given = range(ndim) if attrs.axis is None else attrs.axis
+        return [int(i) % ndim for i in given], bool(attrs.keepdims)
+    if site.name == "nn.adaptive_avg_pool2d":
+        layout, shape = str(attrs.layout), sizes(site.var.ty)
+        known = layout in ("NCHW", "NHWC") and str(attrs.out_layout) in ("", layout)
+        require(known, f"its layout is {layout}")
+        axes = [layout.index(letter) for letter in "HW"]
+        whole = shape is not None and all(shape[axis] == 1 for axis in axes)
+        require(whole, "it averages windows whose sizes follow from the result's")
+        return axes, True
+    # ONNX Runtime computes a window of the whole picture as a mean.
+    attributes, shape = pooling_attributes(site.call), sizes(operand.ty)
+    axes = [attributes["layout"].index(letter) for letter in "HW"]
+    whole = (
+        site.ctx.rounding == "ONNX"
+        and shape is not None
+        and [shape[axis] for axis in axes] == attributes["pool_size"]
+        and attributes["dilation"] == [1, 1]
+        and not any(attributes["padding"])
+        and not attributes["out_layout"]
+        and site.ctx.operand(operand).dtype in ("int8", "uint8")
+    )
+    return (axes, True) if whole else None
+
+
+def _count(operand: relax.Expr, axes: list[int]) -> int:
+    counts = [channel_count(operand.ty, axis) or 0 for axis in axes]
+    require(all(counts), "how many values it averages is not known")
+    return int(np.prod(counts, dtype=np.int64))
+
+
+def _average(site: Site) -> QuantizedValue:
+    """Sum, at the scale of the mean."""
+    found, operand = _axes(site), site.call.args[0]
+    if found is None:
+        site.ctx.stored(operand)
+        raise NotQuantizable("its result is not quantized")
+    axes, keepdims = found
+    value = site.ctx.clipped(operand)
+    apart = value.scalar or value.axis not in axes
+    require(apart, "it averages over channels that have scales of their own")
+    count = _count(operand, axes)
+    least, most = value.least * count, value.most * count
+    check_sums(least, most)
+    scale = np.asarray((value.scale.astype(np.float64) / count).astype(value.scale.dtype))
+    require(np.all(scale.astype(np.float32) > 0), "its scale is below every float32")
+    expr = value.expr
+    if value.dtype != "int32":
+        wide = with_dtype(operand.ty, "int32")
+        expr = site.bind(relax.op.astype(expr, "int32"), "wide", ty=wide)
+    expr = site.bind(relax.op.sum(expr, axes, keepdims), "sums")
+    if value.scalar:
+        axis = min(1, max(int(site.var.ty.ndim) - 1, 0))
+    else:
+        axis = value.axis - (0 if keepdims else sum(other < value.axis for other in axes))
+    zero = np.asarray(value.zero * count)
+    return QuantizedValue(expr, "int32", scale, zero, axis, least, most, error=value.error)
+
+
+def _average_at(site: Site, params: QuantParams) -> QuantizedValue:
+    """Emit ``qnn.avg_pool2d``, or a mean whose scale is ONNX Runtime's."""
+    ctx, found, operand = site.ctx, _axes(site), site.call.args[0]
+    if found is None:
+        return _windows(site, params)
+    mean = ctx.value(site.var)
+    if ctx.rounding == "ONNX" and mean.scalar:
+        scale, count = ctx.operand(operand).scale, _count(operand, found[0])
+        own = frameworks.mean_scale(scale, np.asarray(params.scale, np.float32), count)
+        if own > 0:
+            made = ctx.requantize_to(replace(mean, scale=own), params)
+            return QuantizedValue.of(made, params)
+    return mean
+
+
+def pooling_attributes(call: relax.Call) -> dict[str, Any]:
+    """Return Relay's attributes of a call of ``nn.avg_pool2d``, but for the rounding."""
+    attrs = call.attrs
+    layout, out = str(attrs.layout), str(attrs.out_layout)
+    for each in (layout, out or layout):
+        require("".join(sorted(each)) == "CHNW", f"its layout is {layout}")
+    numbers = ("pool_size", "strides", "dilation", "padding")
+    return {
+        **{name: [int(n) for n in getattr(attrs, name)] for name in numbers},
+        "layout": layout,
+        "out_layout": "" if out == layout else out,
+        "ceil_mode": bool(attrs.ceil_mode),
+        "count_include_pad": bool(attrs.count_include_pad),
+    }
+
+
+def _windows(site: Site, params: QuantParams) -> QuantizedValue:
+    attributes, value = pooling_attributes(site.call), site.ctx.stored(site.call.args[0])
+    same = params.dtype != "int32" and (value.dtype == "int16") == (params.dtype == "int16")
+    require(same, f"it averages {value.dtype} into {params.dtype}")
+    check_scales([value], params)
+    # Relay's ways cut the fraction off; only the frameworks' round an average.
+    attributes["rounding"] = "ONNX" if site.ctx.rounding == "ONNX" else "TFLITE"
+    operands = [value.expr, *site.ctx.params(value)]
+    return site.call_at("avg_pool2d", operands, attributes, params, value.dtype)
+
+
+# Batch normalization, and constants that are multiplied or added
+
+
+def _statistics(site: Site) -> tuple[Array, Array, Array, Array]:
+    """Return gamma, beta, mean and variance, float64."""
+    attrs = site.call.attrs
+    require(not attrs.training, "it normalizes by the statistics of its batch")
+    numbers = [site.ctx.number(arg) for arg in site.call.args[1:5]]
+    require(all(number is not None for number in numbers), "its statistics are not constant")
+    gamma, beta, mean, variance = (np.asarray(number) for number in numbers)
+    gamma = gamma if attrs.scale else np.ones_like(gamma)
+    return gamma, beta if attrs.center else np.zeros_like(beta), mean, variance
+
+
+def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue:
+    """Emit a depthwise convolution and its bias."""
+    x, attrs = site.call.args[0], site.call.attrs
+    value = site.ctx.clipped(x)
+    if params and (site.ctx.rounding != "ONNX" or value.dtype not in ("int8", "uint8")):
+        return site.ctx.value(site.var)
+    gamma, beta, mean, variance = _statistics(site)
+    gain = gamma / np.sqrt(variance + float(attrs.epsilon))
+    add = beta - mean * gain
+    finite = np.isfinite(gain).all() and np.isfinite(add).all()
+    require(finite, "its statistics give gains that are not finite")
+    axis = int(attrs.axis) % int(x.ty.ndim)
+    sums = _scale_channels(site, value, gain, add, axis)
+    if params is not None:
+        # Not np.float64 anywhere: these are the numbers that ONNX Runtime has.
+        root = np.sqrt((variance + np.float32(attrs.epsilon)).astype(np.float32))
+        factor = (gamma / root).astype(np.float32)
+        wanted = _float_results(value, factor, beta - mean * factor, params)
+        scale = np.broadcast_to(sums.scale.astype(np.float32), gain.shape)
+        weight = _weights(float(value.scale), gain, add)[0].astype(np.int64)
+        nearest = np.round(add / scale.astype(np.float64)).astype(np.int64)
+        bias = _match_float_bias(value, weight, nearest, scale, wanted, params)
+        add = np.where(bias == nearest, add, bias * scale.astype(np.float64))
+    return add_constant(site, sums, spread(add, axis, int(x.ty.ndim)), None, x.ty)
+
+
+def constant_factor(site: Site) -> tuple[relax.Expr, Array] | None:
+    """Return the operand that a call multiplies or divides by a constant, and the factor."""
+    divides = site.name == "divide"
+    found = site.constant_side(divides)
+    if found is None:
+        return None
+    operand, other, factor = found
+    if divides:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return operand, 1.0 / factor
+    stored = site.ctx.known_constant(other)
+    quantized = stored and stored.narrow and stored.scalar and site.ctx.operand(operand).narrow
+    return None if quantized and not _positive(factor, operand, site.var) else (operand, factor)
+
+
+def _positive(factor: Array, operand: relax.Expr, var: relax.Var) -> bool:
+    one = factor.size == 1 and factor.ravel()[0] > 0
+    return bool(one and same_shape(operand.ty, var.ty))
+
+
+def multiply_by_constant(site: Site, operand: relax.Expr, factor: Array) -> QuantizedValue:
+    """Multiply by a `constant_factor`: only the scale changes."""
+    value = site.ctx.operand(operand)
+    require(np.isfinite(factor).all(), "its constant is not finite")
+    single = "its constant is not quantized, and is not one positive number"
+    require(_positive(factor, operand, site.var), single)
+    by = float(factor.ravel()[0])
+    with np.errstate(over="ignore", under="ignore"):
+        scale = (value.scale.astype(np.float64) * by).astype(value.scale.dtype)
+    require(np.all(np.isfinite(scale) & (scale > 0)), "its scale would be beyond float32")
+    low, high, error = (part * by for part in (value.low, value.high, value.error))
+    return replace(value, scale=scale, low=low, high=high, error=error)
+
+
+def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
+    """Return weights, and which gains are nothing beside what is added."""
+    unit = step * np.abs(gain) / _WEIGHT
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nothing = (gain == 0) | (np.abs(add) > unit * _LARGEST_BIAS)
+    return np.where(nothing, 0, np.sign(gain) * _WEIGHT).astype(np.int16), nothing
+
+
+def _scale_channels(
+    site: Site, value: QuantizedValue, gain: Array, add: Array, axis: int
+) -> QuantizedValue:
+    """Multiply by one number per channel: a depthwise convolution."""
+    require(value.narrow, "its operand is not quantized before it")
+    require(value.scalar, "its operand is quantized by channel")
+    step = float(value.scale)
+    weight, nothing = _weights(step, gain, add)
+    units = np.where(add == 0, 1.0, np.abs(add)) / (step * _PARTS)
+    scale = np.where(nothing, units, np.abs(gain) / _WEIGHT).astype(np.float32)
+    require(np.all(np.isfinite(scale) & (scale > 0)), "its gains are beyond float32")
+    lost = float(np.max(np.where(nothing, np.abs(gain), 0.0))) * step * value.far
+    ty, count = site.call.args[0].ty, len(weight)
+    layout = {(4, 1): "NCHW", (4, 3): "NHWC"}.get((int(ty.ndim), axis))
+    require(layout is not None, "its operand is no image with channels")
+    kernel = site.ctx.constant(weight.reshape(-1, 1, 1, 1), "int16")
+    one, none = scale[0] if np.all(scale == scale[0]) else scale, np.zeros((), np.int64)
+    w = QuantizedValue(kernel, "int16", one, none, 0, -_WEIGHT, _WEIGHT)
+    attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
+    expr = _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
+    wide = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
+    kind = np.float64 if wide else np.float32
+    most = value.far * _WEIGHT
+    product = value.scale.astype(kind) * scale.astype(kind)
+    sums = QuantizedValue.sums(expr, product, axis, -most, most)
+    return replace(sums, error=value.error * float(np.max(np.abs(gain))) + lost)
+
+
+def add_constant(
+    site: Site, sums: QuantizedValue, add: Array, stored: QuantizedValue | None, ty: Any
+) -> QuantizedValue:
+    """Add a constant to sums: their bias."""
+    ndim, error = int(ty.ndim), 0.0
+    scale = spread(sums.scale, sums.axis, ndim).astype(np.float64)
+    whole = _integers(stored, scale)
+    if whole is None:
+        steps = add / scale
+        require(np.all(np.abs(steps) < INT32[1]), "its bias is beyond int32")
+        whole = np.round(steps).astype(np.int64)
+        error = float(np.max(np.abs(steps - whole) * scale, initial=0.0))
+    require(sums.least > INT32[0], "it adds to an int32 whose range is not known")
+    whole = whole.reshape((1,) * (ndim - whole.ndim) + whole.shape)
+    least, most = sums.least + int(whole.min()), sums.most + int(whole.max())
+    check_sums(least, most, " with the bias")
+    expr = _biased(site, sums, whole, ty)
+    return replace(sums, expr=expr, least=least, most=most, error=sums.error + error, array=None)
+
+
+def _integers(stored: QuantizedValue | None, scale: Array) -> Array | None:
+    """Return a quantized constant's integers where their scale is the sums'."""
+    if stored is None or stored.array is None or stored.clipped:
+        return None
+    own = spread(stored.scale, stored.axis, stored.array.ndim).astype(np.float64)
+    if not np.all(np.abs(own - scale) <= _SAME * scale):
+        return None
+    return stored.array.astype(np.int64) - spread(stored.zero, stored.axis, stored.array.ndim)
+
+
+def _biased(site: Site, sums: QuantizedValue, whole: Array, ty: Any) -> relax.Expr:
+    count = channel_count(ty, sums.axis)
+    if count is not None and set(np.flatnonzero(np.array(whole.shape) != 1)) <= {sums.axis}:
+        vector = np.broadcast_to(whole.ravel(), (count,))
+        operands = [sums.expr, site.ctx.constant(vector, "int32")]
+        call = dialect.call("relax.relay.nn.bias_add", operands, {"axis": sums.axis})
+    else:
+        call = relax.op.add(sums.expr, site.ctx.constant(whole, "int32"))
+    return site.bind(call, "biased", ty=with_dtype(ty, "int32"))
+
+
+# ONNX Runtime computes a batch normalization that stands alone in float32: dequantize, multiply,
+# add, quantize. Its input has 8 bits, so each channel has 256 results. The integer form's bias has
+# units of 1/32767 of a step; nearly always the nearest one gives the same 256 results, and where a
+# result is that near to a half-way case, a neighbour does.
+
+
+def _inputs(value: QuantizedValue) -> Array:
+    low, high = checks.limits(value.dtype)
+    return np.arange(low, high + 1, dtype=np.int64)[:, None] - int(value.zero)
+
+
+def _float_results(value: QuantizedValue, gain: Array, add: Array, params: QuantParams) -> Array:
+    """Compute what floats make of every input of 8 bits: int64, shape (256, channels).
+
+    `BatchNorm` (core/providers/cpu/nn/batch_norm.cc) rounds the product and the sum each;
+    `MlasQuantizeLinear` (core/mlas/lib/quantize.cpp) rounds a quotient half to even.
+    """
+    real = _inputs(value).astype(np.float32) * value.scale.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = (real * gain + add) / np.float32(params.scale)
+        steps = np.rint(np.nan_to_num(made)).astype(np.float64) + params.zero
+    results: Array = np.clip(steps, *checks.limits(params.dtype)).astype(np.int64)
+    return results
+
+
+def _match_float_bias(
+    value: QuantizedValue,
+    weight: Array,
+    bias: Array,
+    scale: Array,
+    wanted: Array,
+    params: QuantParams,
+) -> Array:
+    """Choose the biases nearest to `bias` with the fewest results that are not those `wanted`."""
+    inputs = _inputs(value)
+    best, least = bias.copy(), np.full(len(bias), len(wanted) + 1)
+    for near in sorted(range(-_FAR, _FAR + 1), key=abs):
+        left = np.flatnonzero(least)
+        if not left.size:
+            break
+        sums = np.clip(inputs * weight[left] + bias[left] + near, *INT32).astype(np.int32)
+        out = np.float32(params.scale), params.zero
+        made = arithmetic.requantize(
+            sums, scale[left], 0, *out, axis=1, rounding="ONNX", out_dtype=params.dtype
+        )
+        wrong = (made != wanted[:, left]).sum(0)
+        better = wrong < least[left]
+        best[left[better]], least[left[better]] = bias[left[better]] + near, wrong[better]
+    return best
+
+
+PRODUCTS = {"relax.nn.conv2d": Rule(_conv2d), "relax.matmul": Rule(_matmul)}
+_AVERAGES = ("relax.mean", "relax.nn.adaptive_avg_pool2d", "relax.nn.avg_pool2d")
 RULES = {
-    "relax.nn.conv2d": Rule(_conv2d),
-    "relax.nn.conv2d_transpose": Rule(_conv2d),
-    "relax.matmul": Rule(_matmul),
+    **PRODUCTS,
+    **dict.fromkeys(_AVERAGES, Rule(_average, _average_at)),
+    "relax.nn.batch_norm": Rule(_batch_norm, _batch_norm),
 }

@@ -1,10 +1,10 @@
-"""Float values as integers: the types that the rules read and return."""
+"""Float values as integers, and reading them: quantizes, dequantizes, constants and shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,12 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ...errors import ShapeError
 from ...ir import checks
 
 Array = npt.NDArray[Any]
 
+QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
+DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
 NARROW = ("int8", "uint8", "int16")
 INFINITY = float("inf")
 INT32 = checks.limits("int32")
@@ -24,6 +25,12 @@ INT32 = checks.limits("int32")
 
 class NotQuantizable(Exception):
     """An operator has no integer form; the message is the reason that the analysis reports."""
+
+
+def require(condition: object, reason: str) -> None:
+    """Leave an operator float, for a reason, unless a condition holds."""
+    if not condition:
+        raise NotQuantizable(reason)
 
 
 class QuantParams(NamedTuple):
@@ -36,31 +43,7 @@ class QuantParams(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QuantizedValue:
-    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``.
-
-    Attributes
-    ----------
-    expr : tvm.relax.Expr
-        A variable or a constant, of `dtype`; a tuple of such tensors after a split.
-    dtype : str
-        int8, uint8, int16 or int32.
-    scale : numpy.ndarray
-        float32 or float64; shape (), or (channels,).
-    zero : numpy.ndarray
-        int64; shape (), or (channels,).
-    axis : int
-        The channels' axis, from the front.
-    least, most : int
-        Bounds of the integers of `expr`.
-    low, high : float
-        The clip that is still to be applied to the real value.
-    error : float
-        Bound of the difference to the float value, caused by roundings that no quantize asks for.
-    array : numpy.ndarray or None
-        The integers, where they are constant.
-    compute : str
-        The ``compute_dtype`` of the requantize that reads these integers.
-    """
+    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``."""
 
     expr: relax.Expr
     dtype: str
@@ -111,8 +94,7 @@ class QuantizedValue:
     @property
     def reach(self) -> float:
         """The largest absolute real value."""
-        zero = self.zero.astype(np.float64)
-        far = np.maximum(np.abs(self.least - zero), np.abs(self.most - zero))
+        far = np.maximum(np.abs(self.least - self.zero), np.abs(self.most - self.zero))
         return float(np.max(far * self.scale.astype(np.float64)))
 
     def has(self, params: QuantParams) -> bool:
@@ -123,18 +105,18 @@ class QuantizedValue:
         """Return the value without the clip that is still to be applied."""
         return replace(self, low=-INFINITY, high=INFINITY)
 
-    def real(self, ndim: int) -> Array:
+    def real(self) -> Array:
         """Return the real values of constant integers, float64."""
         assert self.array is not None
-        scale, zero = (spread(x, self.axis, ndim) for x in (self.scale, self.zero))
+        scale, zero = (spread(x, self.axis, self.array.ndim) for x in (self.scale, self.zero))
         values: Array = (self.array.astype(np.float64) - zero) * scale.astype(np.float64)
         return np.clip(values, self.low, self.high) if self.clipped else values
 
 
 def check_sums(least: int, most: int, what: str = "") -> None:
     """Refuse int32 sums that could wrap."""
-    if least < INT32[0] or most > INT32[1]:
-        raise NotQuantizable(f"its sums may reach {max(-least, most)}{what}, beyond int32")
+    inside = least >= INT32[0] and most <= INT32[1]
+    require(inside, f"its sums may reach {max(-least, most)}{what}, beyond int32")
 
 
 def spread(values: Array, axis: int, ndim: int) -> Array:
@@ -142,39 +124,6 @@ def spread(values: Array, axis: int, ndim: int) -> Array:
     if values.ndim == 0:
         return values
     return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
-
-
-def channel_params(
-    call: relax.Call, axis: int, ty: relax.TensorType, dtype: str
-) -> tuple[Array, Array, int]:
-    """Return scale, zero point (one value where all channels agree) and axis of a call."""
-    name = call.op.name
-    scales, zeros = array_of(call.args[1]), array_of(call.args[2])
-    if scales is None or zeros is None:
-        raise NotQuantizable("its scale or zero point is not a constant")
-    ndim = int(ty.ndim)
-    count: int | None = 1
-    if scales.size > 1 or zeros.size > 1:
-        if ndim < 0:
-            raise NotQuantizable("it is quantized by channel, and its rank is not known")
-        if not -max(ndim, 1) <= axis < max(ndim, 1):
-            raise ShapeError(
-                f"axis {axis} is out of range: the data has {max(ndim, 1)} dimensions",
-                where=f"{name}, attribute axis",
-            )
-        axis %= max(ndim, 1)
-        shape = sizes(ty)
-        size = shape[axis] if shape else None
-        count = size if isinstance(size, int) else None
-    scales = _one(checks.scale(scales, name, "scale", count))
-    zeros = _one(checks.zero_point(zeros, name, "zero_point", dtype, count))
-    if scales.ndim == 0 and zeros.ndim == 0:
-        axis = axis % ndim if ndim > 0 and -ndim <= axis < ndim else 0
-    return scales, zeros, axis
-
-
-def _one(values: Array) -> Array:
-    return values.ravel()[0].reshape(()) if np.all(values == values.flat[0]) else values
 
 
 def array_of(expr: Any) -> Array | None:
@@ -194,6 +143,12 @@ def fixed_sizes(ty: Any) -> list[int] | None:
     """Return a tensor's sizes where all of them are numbers."""
     found = sizes(ty)
     return found if found is not None and all(isinstance(n, int) for n in found) else None
+
+
+def channel_count(ty: Any, axis: int) -> int | None:
+    """Return a tensor's size along an axis where it is a number."""
+    found = sizes(ty)
+    return found[axis] if found and isinstance(found[axis], int) else None
 
 
 def with_dtype(ty: Any, dtype: str) -> Any:
@@ -216,7 +171,7 @@ def _bits(dtype: str) -> int:
 
 def shift(source: str, dtype: str) -> int:
     """Return what is added to integers to keep their order in another dtype of the same width."""
-    if _bits(source) != _bits(dtype) or source == dtype:
+    if _bits(source) != _bits(dtype):
         return 0
     return checks.limits(dtype)[0] - checks.limits(source)[0]
 
@@ -227,3 +182,82 @@ def common_dtype(dtypes: Sequence[str], result: str) -> str:
     if len(set(dtypes)) == 1 and _bits(dtypes[0]) == _bits(widest):
         return dtypes[0]
     return result if _bits(result) == _bits(widest) else widest
+
+
+# Reading a function
+
+
+def operator(value: relax.Expr | None) -> str:
+    """Return the name of the operator that an expression calls; empty where it calls none."""
+    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+        return str(value.op.name)
+    return ""
+
+
+def calls(value: relax.Expr | None, name: str) -> TypeGuard[relax.Call]:
+    """Whether an expression calls an operator."""
+    return operator(value) == f"relax.{name}"
+
+
+def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """Yield what a tuple is made of, or the expression itself."""
+    for item in expr.fields if isinstance(expr, relax.Tuple) else ():
+        yield from leaves(item)
+    if not isinstance(expr, relax.Tuple):
+        yield expr
+
+
+def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    """Yield the bindings of a body, in order."""
+    for block in body.blocks:
+        for binding in block.bindings:
+            yield binding.var, binding.value
+
+
+def any_quantize(body: relax.SeqExpr) -> bool:
+    """Whether a body quantizes anything."""
+    return any(operator(value) in QUANTIZES for _, value in bindings(body))
+
+
+def _attribute(call: relax.Call, name: str) -> Any:
+    ours = call.op.name.startswith("relax.qnn.")
+    return call.attrs[name] if ours else getattr(call.attrs, name)
+
+
+def read_quantize(call: relax.Call) -> tuple[Array, Array, int, str]:
+    """Return a quantize's scale, zero point, axis and dtype."""
+    ty, dtype = call.args[0].ty, str(_attribute(call, "out_dtype"))
+    require(dtype in (*NARROW, "int32"), f"it quantizes to {dtype}")
+    require(str(ty.dtype) == "float32", f"it quantizes {ty.dtype}")
+    return *_channel_params(call, ty, dtype), dtype
+
+
+def read_dequantize(call: relax.Call, data: relax.Expr) -> QuantizedValue:
+    """Return the integers that a dequantize reads from `data`, its operand as it is now."""
+    dtype, out = str(data.ty.dtype), str(_attribute(call, "out_dtype"))
+    require(dtype in (*NARROW, "int32"), f"it dequantizes {dtype}")
+    require(out == "float32", f"it dequantizes to {out}")
+    params, array = _channel_params(call, call.args[0].ty, dtype), array_of(data)
+    ends = checks.limits(dtype)
+    if array is not None and array.size:
+        ends = int(array.min()), int(array.max())
+    return QuantizedValue(data, dtype, *params, *ends, array=array)
+
+
+def _channel_params(call: relax.Call, ty: relax.TensorType, dtype: str) -> tuple[Array, Array, int]:
+    """Return scale, zero point (one value where all channels agree) and axis of a call."""
+    name, ndim = call.op.name, int(ty.ndim)
+    count: int | None = 1
+    scales, zeros = array_of(call.args[1]), array_of(call.args[2])
+    if scales is None or zeros is None:
+        raise NotQuantizable("its scale or zero point is not a constant")
+    axis = int(_attribute(call, "axis")) % max(ndim, 1)
+    if scales.size > 1 or zeros.size > 1:
+        require(ndim >= 0, "it is quantized by channel, and its rank is not known")
+        count = channel_count(ty, axis)
+    scales = _one(checks.scale(scales, name, "scale", count))
+    return scales, _one(checks.zero_point(zeros, name, "zero_point", dtype, count)), axis
+
+
+def _one(values: Array) -> Array:
+    return values.ravel()[0].reshape(()) if np.all(values == values.flat[0]) else values

@@ -1,4 +1,4 @@
-"""A clip after ``qnn.requantize`` that the result's dtype makes anyway."""
+"""Passes over quantized operators: constants are quantized, and clips dropped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,60 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
+from ...errors import InputError
 from ...ir import checks, dialect
-from ...ir.patterns import DFPattern, DFPatternCallback, is_op, rewrite_functions
-from .clip import limits
+from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
+from .. import arithmetic
+from .elementwise import limits
 from .quantized_value import array_of
 
 # A product in float32 is at most so much larger than the real one.
 _FLOATS = 1 + 2.0**-20
 _BYTES = ("int8", "uint8", "int16")
+
+
+class QuantizeConstants(DFPatternCallback):
+    """The rule: quantize constant data with a constant scale and zero point now."""
+
+    def __init__(self, require_type: bool = False) -> None:
+        super().__init__(require_type)
+        self.data, self.scale, self.zero_point = is_constant(), is_constant(), is_constant()
+        self.pattern = is_op("qnn.quantize")(self.data, self.scale, self.zero_point)
+
+    def callback(
+        self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
+    ) -> relax.Expr:
+        """Give the constant."""
+        if post.attrs.get("rounding") == "ONNX":
+            return post
+        data, scale, zero = (
+            node_map[part][0].value.numpy() for part in (self.data, self.scale, self.zero_point)
+        )
+        axis, dtype = int(post.attrs["axis"]), str(post.attrs["out_dtype"])
+        folded = arithmetic.quantize(data, scale, zero, axis, dtype)
+        # The operator takes NaN for the largest value, as Relay's did; in a constant it is damage.
+        if (holes := np.isnan(data).ravel()).any():
+            raise InputError(
+                f"element {int(holes.argmax())} of data is NaN, which no integer stands for",
+                where="qnn.quantize, operand data",
+            )
+        return relax.const(folded, dtype)
+
+
+@tvm.transform.module_pass(opt_level=0, name="QnnQuantizeConstFold")
+class QnnQuantizeConstFold:
+    """The pass: every ``qnn.quantize`` of three constants becomes a constant.
+
+    Raises
+    ------
+    InputError
+        If a scale is zero, negative or not finite, a zero point is out of its dtype's range, or the
+        data hold NaN.
+    """
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        return rewrite_functions(mod, QuantizeConstants(True))
 
 
 class DropClip(DFPatternCallback):
@@ -23,8 +69,6 @@ class DropClip(DFPatternCallback):
     uint8, which saturates. A clip of a requantize that keeps all its dtype's values does nothing.
     A narrower clip stays, and a wider one before a cast too, for the cast wraps what it lets pass.
 
-    Notes
-    -----
     A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
     So the cast goes only where the scales and zero points are constants that show that nothing gets
     there; scaling down, as from sums to bytes, nothing does.

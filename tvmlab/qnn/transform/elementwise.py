@@ -1,0 +1,443 @@
+"""Operators that move or cut values, functions of one value, sums and products by element.
+
+Moving, copying, taking the largest and cutting keep the order of numbers. So each can be done
+before or after rounding, and does to the integers what it does to the real values. A relu, clip,
+maximum or minimum waits until the integers have the parameters of the quantize, where it is exact,
+and where mostly the dtype has the same limits.
+
+At the parameters of a quantize the others are calls of the quantized operator: a function of one
+value is looked up in a table, and two values are ``qnn.add``, ``qnn.subtract``, ``qnn.mul`` or
+``qnn.concatenate``. A constant added to sums is their bias. Sums added to something, unrounded, are
+added in int32 at a scale fine enough for every step to be seen. Hard swish comes from the importers
+as four operators, none of which is quantized; together they are ``qnn.hardswish``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .. import arithmetic
+from ..unary import FUNCTIONS
+from .context import Context, Rule, Site, check_scales
+from .products import (
+    add_constant,
+    constant_factor,
+    multiply_by_constant,
+)
+from .quantized_value import (
+    INFINITY,
+    INT32,
+    Array,
+    NotQuantizable,
+    QuantizedValue,
+    QuantParams,
+    array_of,
+    calls,
+    common_dtype,
+    fixed_sizes,
+    leaves,
+    require,
+    same_shape,
+)
+
+# Sums are added at this part of a step of the finest operand, where int32 allows it.
+_FINE = 2.0**12
+# A float32 number is rounded by at most this part of itself, twice in a product.
+_FLOATS = 2.0**-23
+# Beyond this there may be no room for both sides and their sum.
+_ROOM = 2.0**30
+# Relax's constants are float32: 1 / 6 is not the nearest number to a sixth.
+_SAME = 2.0**-22
+
+
+class Move(NamedTuple):
+    """What an operator does to its operand."""
+
+    axis: Callable[[relax.Call, relax.Var, int], int | None]
+    compute: Callable[[Array, relax.Call, relax.Var], Array | None] | None = None
+
+
+def _order(call: relax.Call) -> list[int]:
+    ndim = int(call.args[0].ty.ndim)
+    axes = call.attrs.axes
+    return list(range(ndim))[::-1] if axes is None else [int(i) % ndim for i in axes]
+
+
+def _reshaped_axis(call: relax.Call, var: relax.Var, axis: int) -> int | None:
+    """Find the axis that stays what it was: as long, with as much before it."""
+    before, after = fixed_sizes(call.args[0].ty), fixed_sizes(var.ty)
+    if before is None or after is None:
+        return None
+    place = int(np.prod(before[:axis], dtype=np.int64))
+    for i, size in enumerate(after):
+        if size == before[axis] and int(np.prod(after[:i], dtype=np.int64)) == place:
+            return i
+    return None
+
+
+def _shaped(change: Callable[..., Array]) -> Callable[..., Array | None]:
+    """Compute on a constant what only needs the result's shape."""
+
+    def compute(array: Array, call: relax.Call, var: relax.Var) -> Array | None:
+        shape = fixed_sizes(var.ty)
+        return None if shape is None else change(array, shape)
+
+    return compute
+
+
+_RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
+_SELECTIONS = ("split", "strided_slice", "repeat", "tile", "flip", "max", "min")
+#: Operators whose results are among their operand's values.
+MOVES: dict[str, Move] = {
+    **{f"relax.{name}": Move(_reshaped_axis, _shaped(np.reshape)) for name in _RESHAPES},
+    **{f"relax.{name}": Move(lambda call, var, axis: None) for name in _SELECTIONS},
+    "relax.permute_dims": Move(
+        lambda call, var, axis: _order(call).index(axis),
+        lambda array, call, var: array.transpose(_order(call)),
+    ),
+    "relax.broadcast_to": Move(
+        lambda call, var, axis: axis + int(var.ty.ndim) - int(call.args[0].ty.ndim),
+        _shaped(np.broadcast_to),
+    ),
+    "relax.nn.max_pool2d": Move(lambda call, var, axis: axis),
+}
+
+
+def move_constant(array: Array, call: relax.Call, var: relax.Var) -> Array | None:
+    """Compute what a moving operator makes of a constant; None for other operators."""
+    move = MOVES.get(call.op.name)
+    return None if move is None or move.compute is None else move.compute(array, call, var)
+
+
+def _move(site: Site) -> QuantizedValue:
+    call, var = site.call, site.var
+    value = site.ctx.operand(call.args[0])
+    axis: int | None = value.axis
+    if not value.scalar:
+        axis = MOVES[call.op.name].axis(call, var, value.axis)
+    if axis is None:
+        raise NotQuantizable("its operand has scales by channel, which do not stay on one axis")
+    array = None if value.array is None else move_constant(value.array, call, var)
+    if array is None:
+        return _moved(site, replace(value, axis=axis, array=None))
+    expr = relax.const(np.ascontiguousarray(array), value.dtype)
+    return replace(value, expr=expr, axis=_within(axis, var, value), array=array)
+
+
+def _move_at(site: Site, params: QuantParams) -> QuantizedValue:
+    """Move stored integers as they are, and requantize sums first, which makes them smaller."""
+    ctx, operand = site.ctx, site.call.args[0]
+    value = ctx.operand(operand, params)
+    if value is ctx.known(operand) and (value.narrow or value.array is not None):
+        with contextlib.suppress(NotQuantizable):
+            return ctx.value(site.var)
+    return _moved(site, ctx.at(operand, params))
+
+
+def _moved(site: Site, value: QuantizedValue) -> QuantizedValue:
+    expr = site.again([value.expr], value.dtype)
+    return replace(value, expr=expr, axis=_within(value.axis, site.var, value))
+
+
+def _within(axis: int, var: relax.Var, value: QuantizedValue) -> int:
+    """Keep the axis of a single scale, which means nothing, within the result's rank."""
+    ndim = int(getattr(var.ty, "ndim", 1))
+    return axis if not value.scalar else max(0, min(axis, max(ndim, 1) - 1))
+
+
+def _pad(site: Site, params: QuantParams | None = None) -> QuantizedValue:
+    """Pad with the integer for the padding's value."""
+    ctx, attrs, operand = site.ctx, site.call.attrs, site.call.args[0]
+    require(str(attrs.pad_mode) == "constant", f'it pads in mode "{attrs.pad_mode}"')
+    padding, value = float(attrs.pad_value), ctx.operand(operand, params)
+    if params is None:
+        place = padding / value.scale.astype(np.float64) + value.zero
+        filler = float(place.flat[0])
+        whole = filler == round(filler) and bool(np.all(place == filler))
+        kept = value.low <= padding <= value.high and value.least <= filler <= value.most
+        step = f"it pads with {padding}, which is no step of its operand's scale"
+        require(whole and kept, step)
+    else:
+        if value is ctx.known(operand) and value.narrow:
+            with contextlib.suppress(NotQuantizable):
+                return ctx.value(site.var)
+        value = ctx.at(operand, params)
+        if value.clipped:
+            value = replace(value.unclipped(), expr=ctx.requantize_to(value, params))
+        filler = float(ctx.quantize(padding, params))
+    widths = {name: getattr(attrs, name) for name in ("pad_width", "pad_mode")}
+    made = tvm.ir.make_node("relax.attrs.PadAttrs", pad_value=filler, **widths)
+    args = [value.expr, *list(site.call.args)[1:]]
+    call = relax.Call(site.call.op, args, made, site.call.ty_args)
+    return replace(value, expr=site.bind(call, value.dtype, value.dtype), array=None)
+
+
+def _cast(site: Site, params: QuantParams | None = None) -> QuantizedValue:
+    operand, dtype = site.call.args[0], str(site.var.ty.dtype)
+    require(dtype == str(operand.ty.dtype), f"it casts to {dtype}")
+    return site.ctx.operand(operand, params)
+
+
+# Clips
+
+
+def _number(expr: relax.Expr) -> float | None:
+    """Read a limit of a clip, in one of the ways Relax has."""
+    array = array_of(expr)
+    if array is not None and array.size == 1:
+        return float(array.ravel()[0])
+    for number in (expr, getattr(expr, "value", None)):
+        if isinstance(number, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
+            return float(number.value)
+    return None
+
+
+def limits(call: relax.Call) -> tuple[float, float] | None:
+    """Return the limits of a relu or a clip; None where they are not constant."""
+    if call.op.name == "relax.nn.relu":
+        return 0.0, INFINITY
+    low, high = map(_number, call.args[1:])
+    return None if low is None or high is None else (low, high)
+
+
+def _cut(site: Site) -> tuple[relax.Expr, float, float] | None:
+    """Return what a call clips, and where; None where it compares two computed values."""
+    call = site.call
+    if site.name not in ("maximum", "minimum"):
+        if (found := limits(call)) is None:
+            raise NotQuantizable("its limits are not constant")
+        return (call.args[0], *found)
+    for value, other in (call.args, call.args[::-1]):
+        number = site.ctx.number(other)
+        if number is not None and number.size == 1 and same_shape(value.ty, site.var.ty):
+            limit = float(number.ravel()[0])
+            larger = site.name == "maximum"
+            return (value, limit, INFINITY) if larger else (value, -INFINITY, limit)
+    return None
+
+
+def _clip(site: Site, params: QuantParams | None = None) -> QuantizedValue:
+    ctx, found = site.ctx, _cut(site)
+    if found is None:
+        if params is None:
+            raise NotQuantizable("it compares values of two scales")
+        sides = [ctx.requantize_to(ctx.at(arg, params), params) for arg in site.call.args]
+        return QuantizedValue.of(site.again(sides, params.dtype), params)
+    operand, low, high = found
+    value = ctx.operand(operand, params)
+    if params is not None and value is ctx.known(operand):
+        return ctx.value(site.var)
+    require(low <= high, f"its limits are {low} and {high}")
+    return replace(value, low=min(max(value.low, low), high), high=min(max(value.high, low), high))
+
+
+# Functions of one value
+
+
+def _unrounded(site: Site) -> QuantizedValue:
+    for arg in site.call.args:
+        for operand in leaves(arg):
+            site.ctx.stored(operand)
+    raise NotQuantizable("its result is not quantized")
+
+
+def _looked_up(site: Site, params: QuantParams) -> QuantizedValue:
+    if site.name != "nn.leakyrelu":
+        return _table(site, site.name, site.call.args[0], {}, params)
+    alpha = float(site.call.attrs.alpha)
+    # It rounds twice, and a larger slope would enlarge the first rounding.
+    require(abs(alpha) <= 1, f"its slope is {alpha}")
+    return _table(site, "leaky_relu", site.call.args[0], {"alpha": alpha}, params)
+
+
+def _table(
+    site: Site, name: str, operand: relax.Expr, attributes: dict[str, float], params: QuantParams
+) -> QuantizedValue:
+    value = site.ctx.stored(operand)
+    require(not value.error, "its operand was rounded before it")
+    if name in FUNCTIONS:
+        every = np.arange(value.least, value.most + 1).astype(value.dtype)
+        with np.errstate(all="ignore"):
+            real = FUNCTIONS[name](arithmetic.dequantize(every, value.scale, value.zero))
+        # No integer stands for "not a number".
+        undefined = f"its operand may be what {name} has no value for"
+        require(not np.isnan(real).any(), undefined)
+    wide = "its result is quantized to int32, for which there is no table"
+    require(params.dtype != "int32", wide)
+    dtype = common_dtype([value.dtype], params.dtype)
+    own = site.ctx.change_dtype(value, dtype)
+    return site.call_at(name, [own.expr, *site.ctx.params(own)], attributes, params, dtype)
+
+
+def _hardswish_operand(site: Site) -> relax.Var | None:
+    """Return x of ``x * (clip(x + 3, 0, 6) / 6)`` or ``x * clip(x + 3, 0, 6) / 6``."""
+    ctx, made = site.ctx, site.ctx.calls
+    whole = _sixth(ctx, site.call)
+    product = site.call if whole is None else made.get(whole)
+    if not calls(product, "multiply"):
+        return None
+    for x, other in (product.args, product.args[::-1]):
+        cut = made.get(other if whole is not None else _sixth(ctx, made.get(other)))
+        if not calls(cut, "clip") or limits(cut) != (0, 6):
+            continue
+        if isinstance(x, relax.Var) and x.same_as(_beside(ctx, made.get(cut.args[0]), "add", 3.0)):
+            return x
+    return None
+
+
+def _sixth(ctx: Context, call: relax.Call | None) -> relax.Expr | None:
+    divided = _beside(ctx, call, "divide", 6.0)
+    return _beside(ctx, call, "multiply", 1 / 6) if divided is None else divided
+
+
+def _beside(ctx: Context, call: relax.Call | None, name: str, value: float) -> relax.Expr | None:
+    """Return the operand that a call combines with a number."""
+    if not calls(call, name):
+        return None
+    for operand, other in [call.args] if name == "divide" else [call.args, call.args[::-1]]:
+        found = ctx.number(other)
+        if found is not None and found.size == 1 and abs(float(found.flat[0]) - value) < _SAME:
+            return operand
+    return None
+
+
+# Two values
+
+
+def _biased_operand(site: Site) -> tuple[relax.Expr, Array, QuantizedValue | None] | None:
+    """Return the operand to which a call adds a constant, the constant, and its integers."""
+    subtracts = site.name == "subtract"
+    found = site.constant_side(subtracts)
+    if found is None:
+        return None
+    operand, other, number = found
+    stored = site.ctx.known_constant(other)
+    if site.ctx.operand(operand).narrow and stored is not None and stored.narrow:
+        return None  # both are quantized
+    return (operand, -number, None) if subtracts else (operand, number, stored)
+
+
+def _add(site: Site) -> QuantizedValue:
+    ctx, ty = site.ctx, site.var.ty
+    found = _biased_operand(site)
+    if found is None:
+        return _fine(site, [ctx.clipped(arg) for arg in site.call.args])
+    operand, number, stored = found
+    larger = "a constant that is not quantized makes it larger"
+    require(same_shape(operand.ty, ty), larger)
+    value, low, high = ctx.operand(operand), -INFINITY, INFINITY
+    if number.size == 1:  # clipping can wait until the constant is added
+        low, high = value.low + float(number.flat[0]), value.high + float(number.flat[0])
+        value = value.unclipped()
+    value = ctx.apply_clip(value)
+    require(not value.narrow, "a constant is added that is not quantized")
+    value = add_constant(site, value, number, stored, ty)
+    return replace(value, low=low, high=high)
+
+
+def _add_at(site: Site, params: QuantParams) -> QuantizedValue:
+    """Emit ``qnn.add`` or ``qnn.subtract`` of stored integers."""
+    if _biased_operand(site) is None:
+        values = [site.ctx.clipped(arg) for arg in site.call.args]
+        if all(value.narrow for value in values):
+            return _rounded(site, site.name, values, params)
+    return site.ctx.value(site.var)
+
+
+def _rounded(
+    site: Site, name: str, values: Sequence[QuantizedValue], params: QuantParams
+) -> QuantizedValue:
+    ctx, dtype = site.ctx, common_dtype([value.dtype for value in values], params.dtype)
+    left, right = own = [ctx.change_dtype(value, dtype) for value in values]
+    if name != "mul":
+        check_scales(own, params)
+    else:
+        scale = float(np.float32(left.scale * right.scale))
+        require(scale > 0 and scale / params.scale < _ROOM, "its scales are too far apart")
+        reach = left.far * right.far
+        require(reach <= INT32[1], f"its products may reach {reach}, beyond int32")
+    operands = [left.expr, right.expr, *ctx.params(left), *ctx.params(right)]
+    lhs, rhs = (-1 if value.scalar else value.axis for value in own)
+    attributes = {"lhs_axis": lhs, "rhs_axis": rhs, "rounding": _rounding(ctx, name, own)}
+    return site.call_at(name, operands, attributes, params, dtype)
+
+
+def _rounding(ctx: Context, name: str, values: Sequence[QuantizedValue]) -> str:
+    if not all(value.scalar for value in values):
+        return "None"
+    if name == "mul" or ctx.rounding == "ONNX":
+        return ctx.rounding
+    wide = any(
+        value.dtype == "int32" or (value.dtype == "int16" and int(value.zero)) for value in values
+    )
+    return "None" if wide else "TFLITE"
+
+
+def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
+    """Add in int32, at a scale so fine that the rounding is a small part of a step."""
+    reach = sum(value.reach for value in values)
+    narrow = [float(np.min(value.scale)) for value in values if value.narrow]
+    scale = min(narrow) / _FINE if narrow else reach / 2.0**28
+    while reach / scale > _ROOM:
+        scale *= 2
+    with np.errstate(over="ignore"):
+        fine = QuantParams(float(np.float32(scale)), 0, "int32")
+    require(0 < fine.scale < INFINITY, "its scales are beyond float32")
+    # What was rounded before counts against the result's step and not this one's: `error` below.
+    sides = [site.ctx.requantize_to(replace(value, error=0.0), fine) for value in values]
+    made = relax.op.subtract(*sides) if site.name == "subtract" else relax.op.add(*sides)
+    expr, most = site.bind(made, "sums"), int(reach / fine.scale) + 2
+    sums = QuantizedValue.sums(expr, np.asarray(fine.scale, np.float32), 0, -most, most)
+    # Two roundings of half a step, and what float32 loses where requantizes compute in that.
+    error = sum(value.error for value in values) + fine.scale + reach * _FLOATS
+    return replace(sums, error=error)
+
+
+def _multiply(site: Site) -> QuantizedValue:
+    found = constant_factor(site)
+    return _unrounded(site) if found is None else multiply_by_constant(site, *found)
+
+
+def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
+    """Emit ``qnn.hardswish`` or ``qnn.mul``."""
+    swished = _hardswish_operand(site)
+    if swished is not None:
+        return _table(site, "hardswish", swished, {}, params)
+    if constant_factor(site) is not None:
+        return site.ctx.value(site.var)
+    require(site.name == "multiply", "it divides by what is not constant")
+    return _rounded(site, "mul", [site.ctx.stored(arg) for arg in site.call.args], params)
+
+
+def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
+    """Emit ``qnn.concatenate`` of integers that have the result's parameters."""
+    require(site.call.attrs.axis is not None, "it joins flattened values")
+    ctx, parts = site.ctx, []
+    for field in leaves(site.call.args[0]):
+        # Its own requantize says the rounding, which cannot be said of the operator.
+        parts.append(ctx.requantize_to(ctx.at(field, params), params))
+    scale, zero = ctx.params(params)
+    operands = [relax.Tuple(each) for each in (parts, [scale] * len(parts), [zero] * len(parts))]
+    axis = {"axis": int(site.call.attrs.axis) % int(site.var.ty.ndim)}
+    return site.call_at("concatenate", operands, axis, params, params.dtype)
+
+
+_FUNCTIONS = [f"relax.{name}" for name in FUNCTIONS if name != "hardswish"]
+_CLIPS = ("relax.nn.relu", "relax.clip", "relax.maximum", "relax.minimum")
+RULES = {
+    **dict.fromkeys(MOVES, Rule(_move, _move_at)),
+    **dict.fromkeys(_CLIPS, Rule(_clip, _clip)),
+    "relax.nn.pad": Rule(_pad, _pad),
+    "relax.astype": Rule(_cast, _cast),
+    **dict.fromkeys([*_FUNCTIONS, "relax.nn.leakyrelu"], Rule(_unrounded, _looked_up)),
+    **dict.fromkeys(("relax.add", "relax.subtract"), Rule(_add, _add_at)),
+    **dict.fromkeys(("relax.multiply", "relax.divide"), Rule(_multiply, _multiply_at)),
+    "relax.concat": Rule(_unrounded, _concat_at),
+}
