@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from ..ir import dialect, windows
-from ..qnn.products import ConvWeights, ZeroPointCorrection
 from ..qnn.operands import CallOperands
+from ..qnn.products import ConvWeights, ZeroPointCorrection
 from .compute import (
     PACK,
     Window,
