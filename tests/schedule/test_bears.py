@@ -17,8 +17,7 @@ from tests.oracles.models import array
 from tvmlab import relay
 from tvmlab.compiler import simplify
 from tvmlab.schedule import legalize
-from tvmlab.schedule.carried import convolves
-from tvmlab.schedule.layout import channels_last
+from tvmlab.schedule.layout import channels_last, convolves
 from tvmlab.schedule.outline import outline
 
 

@@ -20,7 +20,7 @@ from tvmlab import qnn
 from tvmlab.errors import TargetError
 from tvmlab.qnn import arithmetic
 from tvmlab.schedule import Machine, Tile
-from tvmlab.schedule.dot_intrinsics import Dot
+from tvmlab.schedule.machine import Dot
 from tvmlab.support.host import missing_features
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"

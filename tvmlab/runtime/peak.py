@@ -13,8 +13,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ..errors import InputError
-from ..schedule.dot_intrinsics import Dot
-from ..schedule.machine import Machine
+from ..schedule.machine import Dot, Machine
 from ..support.host import host_target, runtime_threads
 from .timing import measure
 

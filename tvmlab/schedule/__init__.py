@@ -5,23 +5,19 @@ function and returns its schedule, or None; one pass that applies them to every 
 a schedule. `tvmlab.compile` uses them by default.
 """
 
-from .apply import ApplyRules
+from .apply import ApplyRules, ApplyTuned, Tuned
 from .contraction import Contraction
 from .depthwise import Depthwise
-from .elementwise import ElementWise
-from .finish import finish
+from .elementwise import ElementWise, Parallel
 from .layout import channels_last
-from .layouts import Layouts
 from .legalize import legalizations
 from .machine import Machine
-from .parallel import Parallel
 from .pipeline import STEPS, fused_passes, rules, schedule_passes
+from .prefetch import finish
 from .reduction import Reduction
 from .summary import Kernel, Summary
-from .tile import Tile
-from .transform import WinogradTransform
-from .tuned import ApplyTuned, Tuned
-from .winograd import Squares
+from .tile import Layouts, Tile
+from .winograd import Squares, WinogradTransform
 from .work import Tally, Work
 
 __all__ = [

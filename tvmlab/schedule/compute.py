@@ -14,9 +14,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .dot_intrinsics import Dot
-from .layouts import OPERATOR
-from .tile import Tile
+from .machine import Dot
+from .tile import OPERATOR, Tile
 
 __all__ = [
     "CONTRACTION",

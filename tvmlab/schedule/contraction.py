@@ -19,10 +19,9 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
 from .compute import CONTRACTION, DOT, TILE
-from .layouts import OPERATOR
 from .machine import Machine
 from .prefetch import Ahead
-from .tile import STACK
+from .tile import OPERATOR, STACK
 
 __all__ = ["Contraction"]
 

@@ -1,4 +1,4 @@
-"""The rule for element-wise arithmetic and data movement: threads outside, vectors inside."""
+"""The rules for element-wise arithmetic and data movement, and for what no other rule takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 from . import loops
 from .machine import Machine
 
-__all__ = ["ElementWise"]
+__all__ = ["ElementWise", "Parallel"]
 
 
 class ElementWise(CPUScheduleRule):
@@ -32,4 +32,27 @@ class ElementWise(CPUScheduleRule):
         machine = Machine.of(target)
         for info in try_inline(sch, infos):
             loops.elementwise(sch, info.block_rv, machine)
+        return sch
+
+
+class Parallel(CPUScheduleRule):
+    """Schedule any function: every block's spatial loops but the last run in parallel.
+
+    It is the step ``parallel`` of the ladder, and takes what no other rule is made for.
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function."""
+        sch = s_tir.Schedule(func)
+        for block in loops.blocks(sch):
+            if len(sch.get_loops(block)) != len(sch.get(block).iter_vars):
+                continue  # no loop nest of its own
+            spatial = loops.spatial(sch, block)
+            reduced = loops.reduction(sch, block)
+            work = loops.work(sch, block)
+            if len(spatial) > 1 and (work is None or work >= loops.PARALLEL):
+                sch.reorder(*spatial, *reduced)
+                sch.parallel(sch.fuse(*spatial[:-1]))
         return sch

@@ -1,14 +1,15 @@
 """Operators to loop nests over packed weights: the legalizations for `LegalizeOps`.
 
-A legalization takes the block builder and the call and returns the call to put in its place; where
-a call is of another form than it serves, it returns what upstream's own legalization makes.
+Convolutions and matrix products of floats and of quantized numbers are the same sum
+(`compute.contraction`): packed weights, a tile of sums in registers, and in the tile what fusion
+attaches. `dot_operands` says what is multiplied, and where it is read.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
+from ..ir import dialect, windows
+from ..qnn.contractions import ConvWeights, ZeroPointCorrection
+from ..qnn.operands import CallOperands
 from .compute import (
     PACK,
     Window,
@@ -28,16 +32,20 @@ from .compute import (
     round_up,
     sizes,
 )
-from .dot import dot_legalizations
-from .layouts import Layouts
+from .dot_operands import Factors, source
 from .machine import Machine
-from .tile import OPEN, Tile, pixels_of_a_vector
+from .tile import OPEN, Layouts, Tile, pixels_of_a_vector
 from .winograd import Squares
 
 __all__ = ["legalizations"]
 
 #: None says that the call is of another form than the legalization serves.
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
+
+# Of relax/transform/fuse_ops.cc (OpPatternKind): what can be fused anywhere; what comes before is
+# fused into it; sums, with which what follows them is fused.
+_ELEMENTWISE, _INJECTIVE, _OUT_ELEMENTWISE = 0, 2, 4
+_NARROW = ("int8", "uint8")
 
 
 def legalizations(
@@ -49,6 +57,8 @@ def legalizations(
 ) -> dict[str, Legalization]:
     """Make the legalizations of the operators that the contraction rules serve.
 
+    A call of another form, or one whose legalization raises, is left to upstream's legalization.
+
     Parameters
     ----------
     machine : Machine
@@ -56,7 +66,7 @@ def legalizations(
     layouts : Layouts, optional
         Who chooses the tiles; the rules' estimate where it is left out.
     pack : bool, optional
-        Whether constant weights are packed now. Else they are read as the model has them.
+        Whether constant float weights are packed now, or read as the model has them.
     winograd : bool, optional
         Whether convolutions are computed in Winograd's way where that is less work.
 
@@ -65,16 +75,15 @@ def legalizations(
     dict
         From the operator's name to its legalization.
     """
-    layouts = layouts or Layouts()
-    return {
-        "relax.nn.conv2d": _or_upstream(
-            lambda builder, call: _conv2d(builder, call, machine, layouts, pack, winograd)
-        ),
-        "relax.matmul": _or_upstream(
-            lambda builder, call: _matmul(builder, call, machine, layouts, pack)
-        ),
-        **{name: _or_upstream(made) for name, made in dot_legalizations(machine, layouts).items()},
+    made = _Legalizer(machine, layouts or Layouts(), pack, winograd)
+    named = {
+        "relax.nn.conv2d": made.conv2d,
+        "relax.matmul": made.matmul,
+        "relax.qnn.conv2d": made.qnn_conv2d,
+        "relax.qnn.dense": made.qnn_dense,
+        "relax.add": _add,
     }
+    return {name: _or_upstream(legalization) for name, legalization in named.items()}
 
 
 def _or_upstream(legalization: Legalization) -> Legalization:
@@ -86,129 +95,319 @@ def _or_upstream(legalization: Legalization) -> Legalization:
         except Exception as error:  # schedules and TE raise several classes
             warnings.warn(f"{call.op.name} is left to upstream: {error!r}", stacklevel=2)
             made = None
-        return _upstream(builder, call) if made is None else made
+        return call.op.get_attr("FLegalize")(builder, call) if made is None else made
 
     return legalize
 
 
-def _upstream(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return call.op.get_attr("FLegalize")(builder, call)
+@dataclass(frozen=True)
+class _Legalizer:
+    machine: Machine
+    layouts: Layouts
+    pack: bool
+    winograd: bool
+
+    def conv2d(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        """Legalize ``nn.conv2d`` in NHWC with OHWI weights."""
+        attrs, (data, weight) = call.attrs, call.args
+        written = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+        filters, shape = sizes(weight.ty.shape), sizes(call.ty.shape)
+        known = (*filters, *shape[1:], *sizes(data.ty.shape)[1:])
+        if written not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")) or not all(
+            isinstance(size, int) and size for size in known
+        ):
+            return None
+        groups, dtype = int(attrs.groups), str(call.ty.dtype)
+        outputs, *taps, inputs = filters
+        window = Window(taps, attrs.strides, attrs.padding, attrs.dilation)
+        constant = isinstance(weight, tvm.ir.GenericConst)
+        array = weight.value.numpy() if constant else np.broadcast_to(np.int8(0), filters)
+        factors = Factors.plain(array, str(data.ty.dtype))
+        if constant and groups == outputs > 1 and inputs == 1:
+            return self._depthwise(builder, call, factors, window, "depthwise_conv2d")
+        if self.winograd and constant and factors.dtype == str(weight.ty.dtype) == dtype:
+            squares = Squares.choose(
+                window, shape, inputs, groups, dtype, self.machine, self.layouts
+            )
+            if squares:
+                return _winograd(builder, data, array, squares)
+        operator = (
+            f"conv2d {by(data.ty.shape)} {data.ty.dtype}, {'' if constant else 'variable '}weights "
+            f"{by(filters)} {weight.ty.dtype}, {window}, groups {groups}, sums {dtype}"
+        )
+        return self._convolve(builder, call, factors, window, groups, operator, "conv2d")
+
+    def qnn_conv2d(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        """Legalize ``qnn.conv2d`` in NHWC with OHWI weights."""
+        a, data, shape = dialect.attributes(call), call.args[0], sizes(call.ty.shape)
+        written = a["data_layout"], a["kernel_layout"], a["out_layout"] or a["data_layout"]
+        known = [*shape[1:], *sizes(data.ty.shape)[1:]]
+        found = _constants(call)
+        if written != ("NHWC", "OHWI", "NHWC") or found is None:
+            return None
+        if not all(isinstance(size, int) for size in known):
+            return None
+        # It raises for scales and zero points that mean nothing, and warns.
+        ConvWeights(CallOperands(builder, call), known[-1], shape[3])
+        weight, zero, weight_zero = found
+        groups, dtype = a["groups"], str(data.ty.dtype)
+        if windows.depthwise(known[-1], len(weight), groups):  # the last axis is a multiplier
+            weight = weight.transpose(0, 3, 1, 2).reshape(shape[3], *weight.shape[1:3], 1)
+        outputs, *taps, inputs = weight.shape
+        window = Window(
+            taps,
+            windows.steps(a["strides"], 2, call.op.name, "strides"),
+            [before for before, _ in windows.padding(a["padding"], 2, call.op.name)],
+            windows.steps(a["dilation"], 2, call.op.name, "dilation"),
+        )
+        alone = groups == outputs > 1 and inputs == 1
+        factors = Factors.of(dtype, zero, weight, weight_zero, self.machine, alone=alone)
+        if factors is None:
+            return None
+        if alone:
+            plain = taps == [1, 1] and window.strides == [1, 1] and window.before == [0, 0]
+            if plain and sizes(data.ty.shape) == shape:
+                return _scale(builder, data, factors.weight[:, 0, 0, 0].astype(np.int32), factors)
+            return self._depthwise(builder, call, factors, window, "qnn_depthwise_conv2d")
+        operator = (
+            f"qnn.conv2d {by(data.ty.shape)} {dtype}, weights {by(weight.shape)} {weight.dtype}, "
+            f"{window}, groups {groups}, {factors.dot.name if factors.dot else 'no dot'}"
+        )
+        return self._convolve(builder, call, factors, window, groups, operator, "qnn_conv2d")
+
+    def _convolve(
+        self,
+        builder: relax.BlockBuilder,
+        call: relax.Call,
+        factors: Factors,
+        window: Window,
+        groups: int,
+        operator: str,
+        name: str,
+    ) -> relax.Expr:
+        """Legalize a convolution in NHWC by the tile that is chosen for it."""
+        (data, weight), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
+        each, read = shape[3] // groups, source(factors, window, groups)
+        tile = self._tile(shape[1:3], each, read.steps, read.apart, factors, dtype, operator)
+        packed = factors.quantized or (self.pack and isinstance(weight, tvm.ir.GenericConst))
+
+        def conv2d(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
+            n, height, width, _ = shape
+            x = read.prepared(x, round_up(height, tile.rows), round_up(width, tile.columns))
+            if packed:
+                weights = read.factors.reader(w, tile.channels)
+            else:
+                weights = _unpacked(w, groups, tile.channels, self.pack)
+            sums = contraction(
+                x,
+                lambda outer, *place: weights(outer[-1], *place),
+                read=read.at,
+                pixels=(n, groups, height, width),
+                taps=read.taps,
+                inputs=read.inputs,
+                channels=each,
+                tile=tile,
+                dtype=dtype,
+                operator=operator,
+                dot=factors.dot,
+            )
+            return te.compute(
+                shape,
+                lambda b, y, c, o: _corrected(sums[b, o // each, y, c, o % each], extra, o),
+                name="crop",
+            )
+
+        constants = read.factors.constants(groups, tile.channels) if packed else [weight]
+        return _call(builder, conv2d, data, constants, factors, name)
+
+    def matmul(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        """Legalize ``matmul``: of a matrix and constant weights, or batch by batch."""
+        left, right = call.args
+        a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
+        known = all(isinstance(size, int) and size for size in (*a[-1:], *b[-2:]))
+        if len(a) < 2 or len(b) < 2 or not known or 0 in shape:
+            return None
+        constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
+        array = right.value.numpy().T if constant else np.broadcast_to(np.int8(0), b[:-3:-1])
+        operator = (
+            f"matmul {by(a)} {left.ty.dtype}, {'' if constant else 'variable '}"
+            f"{by(b)} {right.ty.dtype}, sums {call.ty.dtype}"
+        )
+        factors = Factors.plain(array, str(left.ty.dtype))
+        return self._multiply(builder, call, factors, self.pack and constant, operator, "matmul")
+
+    def qnn_dense(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        """Legalize ``qnn.dense``."""
+        data, found = call.args[0], _constants(call)
+        if found is None or len(call.ty.shape) < 2:
+            return None
+        weight, zero, weight_zero = found
+        # It raises for scales and zero points that mean nothing, and warns.
+        ZeroPointCorrection.of(CallOperands(builder, call), weight)
+        factors = Factors.of(str(data.ty.dtype), zero, weight, weight_zero, self.machine)
+        if factors is None:
+            return None
+        operator = (
+            f"qnn.dense {by(data.ty.shape)} {data.ty.dtype}, weights {by(weight.shape)} "
+            f"{weight.dtype}, {factors.dot.name if factors.dot else 'no dot'}"
+        )
+        return self._multiply(builder, call, factors, True, operator, "qnn_dense")
+
+    def _multiply(
+        self,
+        builder: relax.BlockBuilder,
+        call: relax.Call,
+        factors: Factors,
+        packed: bool,
+        operator: str,
+        name: str,
+    ) -> relax.Expr:
+        """Legalize a matrix product by the tile that is chosen for it."""
+        (left, right), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
+        a, b = sizes(left.ty.shape), sizes(right.ty.shape)
+        *batch, rows, channels = shape
+        inputs = int(factors.weight.shape[1])
+        wide = round_up(inputs, factors.depth)
+        many = rows if isinstance(rows, int) else OPEN
+        steps, apart = wide // factors.depth, wide * factors.bytes
+        tile = self._tile((1, many), channels, steps, apart, factors, dtype, operator)
+
+        def matmul(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
+            before = [0] * len(a)
+            after = [*before[:-2], round_up(rows, tile.columns) - rows, wide - inputs]
+            x = padded(factors.moved(x), before, after, fill=factors.fill)
+            constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
+            if self.pack and not packed and not constant and channels % tile.channels:
+                more = [*[0] * (len(b) - 1), -channels % tile.channels]
+                w = padded(w, [0] * len(b), more, name=PACK)
+            full = sizes(w.shape)[-1] % tile.channels == 0
+
+            def weight(outer: list[Any], o: Any, *k: Any) -> Any:
+                if packed:
+                    return factors.reader(w, tile.channels)(0, o, *k)
+                value = w(*broadcast_index(outer, b[:-2]), *k, o)
+                other = tirx.const(0, w.dtype)
+                return value if full else tirx.if_then_else(o < channels, value, other)
+
+            sums = contraction(
+                x,
+                weight,
+                read=lambda outer, y, r, k: (*broadcast_index(outer, a[:-2]), r, k),
+                pixels=(*batch, 1, rows),
+                taps=(),
+                inputs=inputs,
+                channels=channels,
+                tile=tile,
+                dtype=dtype,
+                operator=operator,
+                dot=factors.dot,
+            )
+            return te.compute(
+                shape,
+                lambda *i: _corrected(sums(*i[:-2], 0, *i[-2:]), extra, i[-1]),
+                name="crop",
+            )
+
+        constants = factors.constants(1, tile.channels) if packed else [right]
+        return _call(builder, matmul, left, constants, factors, name)
+
+    def _depthwise(
+        self,
+        builder: relax.BlockBuilder,
+        call: relax.Call,
+        factors: Factors,
+        window: Window,
+        name: str,
+    ) -> relax.Expr:
+        """Legalize a depthwise convolution: as many groups as channels."""
+        shape, dtype = sizes(call.ty.shape), str(call.ty.dtype)
+        filters = factors.weight[..., 0].transpose(1, 2, 0)  # [kh, kw, channels]
+        step = self.machine.lanes(dtype)
+        extra = round_up(shape[3], step) - shape[3]
+        packed = np.ascontiguousarray(np.pad(filters, [(0, 0), (0, 0), (0, extra)]))
+        columns = pixels_of_a_vector(shape[2], filters[..., 0].size, self.machine)
+
+        def depthwise_conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+            return depthwise(factors.moved(x), w, window, shape, columns, step, dtype)
+
+        constant = relax.const(packed, str(packed.dtype))
+        return _call(builder, depthwise_conv2d, call.args[0], [constant], factors, name)
+
+    def _tile(
+        self,
+        pixels: Sequence[int],
+        channels: int,
+        steps: int,
+        apart: int,
+        factors: Factors,
+        dtype: str,
+        operator: str,
+    ) -> Tile:
+        """Choose a tile in the registers that the instruction leaves free."""
+        spare = factors.dot.spare if factors.dot else 0
+        free = replace(self.machine, registers=self.machine.registers - spare)
+        weights = factors.weight.nbytes if factors.quantized else 0
+        height, width = pixels
+        ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free, weights)
+        return self.layouts.pick(operator, ranked)
 
 
-def _conv2d(
+def _call(
     builder: relax.BlockBuilder,
-    call: relax.Call,
-    machine: Machine,
-    layouts: Layouts,
-    pack: bool,
-    winograd: bool,
-) -> relax.Expr:
-    """Legalize ``nn.conv2d`` in NHWC with OHWI weights."""
-    attrs, (data, weight) = call.attrs, call.args
-    written = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
-    filters = sizes(weight.ty.shape)
-    shape = sizes(call.ty.shape)
-    if written not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")) or not all(
-        isinstance(size, int) and size for size in (*filters, *shape[1:], *sizes(data.ty.shape)[1:])
-    ):
-        return _upstream(builder, call)
-    groups, dtype = int(attrs.groups), str(call.ty.dtype)
-    outputs, *taps, inputs = filters
-    window = Window(taps, attrs.strides, attrs.padding, attrs.dilation)
-    if groups == outputs > 1 and inputs == 1 and isinstance(weight, tvm.ir.GenericConst):
-        return _depthwise(builder, data, weight, window, shape, dtype, machine)
-    whole = str(data.ty.dtype) == str(weight.ty.dtype) == dtype
-    if winograd and whole and isinstance(weight, tvm.ir.GenericConst):
-        squares = Squares.choose(window, shape, inputs, groups, dtype, machine, layouts)
-        if squares:
-            return _winograd(builder, data, weight, squares)
+    compute: Callable[..., te.Tensor],
+    data: relax.Expr,
+    constants: list[relax.Expr],
+    factors: Factors,
+    name: str,
+) -> relax.Call:
+    attrs = {"op_pattern": _OUT_ELEMENTWISE} if factors.quantized else None
+    return builder.call_te(compute, data, *constants, primfunc_name_hint=name, primfunc_attrs=attrs)
+
+
+def _corrected(sums: Any, extra: tuple[te.Tensor, ...], channel: Any) -> Any:
+    """Add the correction of a quantized sum, of which floats have none."""
+    return _sum(sums, extra[0][channel]) if extra else sums
+
+
+def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable[..., Any]:
+    """Make the function ``(group, o, *k)`` that reads weights as the model has them."""
+    outputs, *taps = sizes(weight.shape)
     each = outputs // groups
-    apart = groups * inputs * window.strides[1] * tvm.DataType(str(data.ty.dtype)).bits // 8
-    steps = math.prod(filters[1:])
-    constant = isinstance(weight, tvm.ir.GenericConst)
-    operator = (
-        f"conv2d {by(data.ty.shape)} {data.ty.dtype}, {'' if constant else 'variable '}weights "
-        f"{by(filters)} {weight.ty.dtype}, {window}, groups {groups}, sums {dtype}"
+
+    def read(group: Any, o: Any, *k: Any) -> Any:
+        value = weight(group * each + o, *k)
+        if each % tile == 0:
+            return value
+        return tirx.if_then_else(o < each, value, tirx.const(0, weight.dtype))
+
+    if not pack:
+        return read
+    # Weights that are known at run time only are packed then.
+    packed = te.compute(
+        packed_shape((outputs, *taps), groups, tile),
+        lambda group, block, *k: read(group, block * tile + k[-1], *k[:-1]),
+        name=PACK,
     )
-    ranked = Tile.ranked(shape[1], shape[2], each, steps, apart, dtype, machine)
-    tile = layouts.pick(operator, ranked)
-
-    def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        n, height, width, _ = shape
-        rows, columns = round_up(height, tile.rows), round_up(width, tile.columns)
-        at = window.at
-        if taps == [1, 1] and window.strides != [1, 1]:
-            x, at = window.gather(x, rows, columns), lambda y, c, *_: (y, c)
-        else:
-            x = window.pad(x, rows, columns, groups * inputs)
-        sums = contraction(
-            x,
-            _weights(w, groups, tile.channels, constant, pack),
-            read=lambda o, y, c, ky, kx, ki: (o[0], *at(y, c, ky, kx), o[1] * inputs + ki),
-            pixels=(n, groups, height, width),
-            taps=taps,
-            inputs=inputs,
-            channels=each,
-            tile=tile,
-            dtype=dtype,
-            operator=operator,
-        )
-        return te.compute(shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each], name="crop")
-
-    if pack and constant:
-        weight = _pack(weight, groups, tile.channels)
-    return builder.call_te(conv2d, data, weight, primfunc_name_hint="conv2d")
+    return lambda group, o, *k: packed(group, o // tile, *k, o % tile)
 
 
-def _weights(
-    weight: te.Tensor, groups: int, tile: int, constant: bool, pack: bool
-) -> Callable[..., Any]:
-    """Make the function that reads a weight of group ``outer[-1]`` and channel ``o``."""
-    if not (pack and constant):
-        outputs, *taps = sizes(weight.shape)
-        each = outputs // groups
-
-        def read(group: Any, o: Any, *k: Any) -> Any:
-            value = weight(group * each + o, *k)
-            if each % tile == 0:
-                return value
-            return tirx.if_then_else(o < each, value, tirx.const(0, weight.dtype))
-
-        if not pack:
-            return lambda outer, o, *k: read(outer[-1], o, *k)
-        # Weights that are known at run time only are packed then.
-        weight = te.compute(
-            packed_shape((outputs, *taps), groups, tile),
-            lambda group, block, *k: read(group, block * tile + k[-1], *k[:-1]),
-            name=PACK,
-        )
-    return lambda outer, o, *k: weight(outer[-1], o // tile, *k, o % tile)
-
-
-def _pack(weight: Any, groups: int, tile: int) -> relax.Expr:
-    """Pack constant weights ``[outputs, *taps, inputs]`` as `packed_shape` says."""
-    return relax.const(_packed(weight.value.numpy(), groups, tile), str(weight.ty.dtype))
-
-
-def _packed(array: NDArray[Any], groups: int, tile: int) -> NDArray[Any]:
-    shape = packed_shape(array.shape, groups, tile)
-    packed = np.zeros((groups, shape[1] * tile, *array.shape[1:]), array.dtype)
-    packed[:, : array.shape[0] // groups] = array.reshape(groups, -1, *array.shape[1:])
-    packed = packed.reshape(groups, shape[1], tile, *array.shape[1:])
-    return np.ascontiguousarray(np.moveaxis(packed, 2, -1))
-
-
-# Of relax/transform/fuse_ops.cc (OpPatternKind): what comes before is fused into the transform of
-# the input, what follows into that of the output.
-_INJECTIVE, _OUT_ELEMENTWISE = 2, 4
+def _constants(call: relax.Call) -> list[NDArray[Any]] | None:
+    """Give weights, zero point and the weights' zero points; None where that cannot be."""
+    data, *constants = call.args[:4]
+    if not all(isinstance(constant, tvm.ir.GenericConst) for constant in constants):
+        return None
+    found = [constant.value.numpy() for constant in constants]
+    narrow = {str(data.ty.dtype), str(found[0].dtype)} <= set(_NARROW)
+    whole = dialect.attributes(call)["out_dtype"] == "int32" and 0 not in sizes(call.ty.shape)
+    return found if narrow and whole and found[0].size else None
 
 
 def _winograd(
-    builder: relax.BlockBuilder, data: relax.Expr, weight: Any, squares: Squares
+    builder: relax.BlockBuilder, data: relax.Expr, weight: NDArray[Any], squares: Squares
 ) -> relax.Expr:
     """Legalize ``nn.conv2d`` in three functions: transform, multiply, transform back."""
-    filters = squares.filters(weight.value.numpy())
-    packed = np.stack([_packed(each, 1, squares.tile.channels)[0] for each in filters])
+    filters = map(Factors.plain, squares.filters(weight))
+    packed = np.stack([each.packed(1, squares.tile.channels)[0] for each in filters])
     moved = builder.call_te(
         squares.input,
         data,
@@ -229,85 +428,49 @@ def _winograd(
     )
 
 
-def _depthwise(
-    builder: relax.BlockBuilder,
-    data: relax.Expr,
-    weight: Any,
-    window: Window,
-    shape: list[Any],
-    dtype: str,
-    machine: Machine,
+def _scale(
+    builder: relax.BlockBuilder, data: relax.Expr, weight: NDArray[np.int32], factors: Factors
 ) -> relax.Expr:
-    """Legalize a depthwise ``nn.conv2d``: as many groups as channels."""
-    array = weight.value.numpy()[..., 0]  # [channels, kh, kw]
-    step = machine.lanes(dtype)
-    extra = round_up(shape[3], step) - shape[3]
-    packed = np.ascontiguousarray(np.pad(array.transpose(1, 2, 0), [(0, 0), (0, 0), (0, extra)]))
-    columns = pixels_of_a_vector(shape[2], array[0].size, machine)
+    """Legalize a convolution of one tap, where nothing moves: each channel times its number."""
+    rows = weight, weight * factors.move
+    alike = bool((weight == weight[0]).all())
 
-    def depthwise_conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        return depthwise(x, w, window, shape, columns, step, dtype)
+    def scale(x: te.Tensor, *tables: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> Any:
+            factor, more = (
+                tirx.const(int(row[0]), "int32") if alike else tables[i][index[-1]]
+                for i, row in enumerate(rows)
+            )
+            return _sum(x(*index).astype("int32") * factor, more)
 
-    constant = relax.const(packed, str(weight.ty.dtype))
-    return builder.call_te(depthwise_conv2d, data, constant, primfunc_name_hint="depthwise_conv2d")
+        return te.compute(x.shape, value, name="scale")
 
-
-def _matmul(
-    builder: relax.BlockBuilder,
-    call: relax.Call,
-    machine: Machine,
-    layouts: Layouts,
-    pack: bool,
-) -> relax.Expr:
-    """Legalize ``matmul``: of a matrix and constant weights, or batch by batch."""
-    left, right = call.args
-    a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
-    dtype = str(call.ty.dtype)
-    known = all(isinstance(size, int) and size for size in (*a[-1:], *b[-2:]))
-    if len(a) < 2 or len(b) < 2 or not known or 0 in shape:
-        return _upstream(builder, call)
-    rows, inputs, channels = a[-2], a[-1], b[-1]
-    apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
-    many = rows if isinstance(rows, int) else OPEN
-    constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
-    operator = (
-        f"matmul {by(a)} {left.ty.dtype}, {'' if constant else 'variable '}"
-        f"{by(b)} {right.ty.dtype}, sums {dtype}"
+    return builder.call_te(
+        scale,
+        data,
+        *([] if alike else map(relax.const, rows)),
+        primfunc_name_hint="qnn_scale",
+        primfunc_attrs={"op_pattern": _ELEMENTWISE},
     )
-    ranked = Tile.ranked(1, many, channels, inputs, apart, dtype, machine)
-    tile = layouts.pick(operator, ranked)
-    batch = shape[:-2]
 
-    def matmul(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        wide = round_up(rows, tile.columns) - rows
-        x = padded(x, [0] * len(a), [*[0] * (len(a) - 2), wide, 0])
-        if pack and not constant and channels % tile.channels:
-            after = -channels % tile.channels
-            w = padded(w, [0] * len(b), [*[0] * (len(b) - 1), after], name=PACK)
-        full = sizes(w.shape)[-1] % tile.channels == 0
 
-        def weight(outer: list[Any], o: Any, k: Any) -> Any:
-            if pack and constant:
-                return w(0, o // tile.channels, k, o % tile.channels)
-            places = broadcast_index(outer, b[:-2])
-            value = w(*places, k, o)
-            return value if full else tirx.if_then_else(o < channels, value, tirx.const(0, w.dtype))
+def _sum(a: Any, b: Any) -> Any:
+    """Add two int32, without letting the compiler conclude that the sum stays in int32."""
+    return tirx.bitwise_not(tirx.bitwise_not(a) - b)
 
-        sums = contraction(
-            x,
-            weight,
-            read=lambda outer, y, r, k: (*broadcast_index(outer, a[:-2]), r, k),
-            pixels=(*batch, 1, rows),
-            taps=(),
-            inputs=inputs,
-            channels=channels,
-            tile=tile,
-            dtype=dtype,
-            operator=operator,
-        )
-        return te.compute(shape, lambda *i: sums(*i[:-2], 0, *i[-2:]), name="crop")
 
-    if pack and constant:
-        transposed = relax.const(right.value.numpy().T, str(right.ty.dtype))
-        right = _pack(transposed, 1, tile.channels)
-    return builder.call_te(matmul, left, right, primfunc_name_hint="matmul")
+def _add(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Legalize ``add`` of int32: most often a bias, before a requantization."""
+    shapes = [getattr(x.ty, "shape", None) for x in (*call.args, call)]
+    if str(call.ty.dtype) != "int32" or not all(isinstance(s, relax.ShapeExpr) for s in shapes):
+        return None
+    *given, shape = (sizes(s.values) for s in shapes if s is not None)
+
+    def add(*terms: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> Any:
+            places = [broadcast_index(index, one, shape) for one in given]
+            return _sum(*(term(*at) for term, at in zip(terms, places, strict=True)))
+
+        return te.compute(shape, value, name="add")
+
+    return builder.call_te(add, *call.args, primfunc_name_hint="add")

@@ -20,20 +20,18 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.base import ScheduleRule
 
-from .apply import LAYOUT, ApplyRules
+from .apply import LAYOUT, ApplyRules, ApplyTuned, Tuned, found_layouts
 from .contraction import Contraction
 from .depthwise import Depthwise
-from .elementwise import ElementWise
+from .elementwise import ElementWise, Parallel
 from .fusion import KeepApart, prologues
 from .layout import channels_last
-from .layouts import Layouts, operators
 from .legalize import legalizations
 from .machine import Machine
-from .parallel import Parallel
 from .reduction import Reduction
 from .staircase import Staircases
-from .transform import WinogradTransform
-from .tuned import ApplyTuned, Tuned, found_layouts
+from .tile import Layouts, operators
+from .winograd import WinogradTransform
 
 __all__ = ["STEPS", "fused_passes", "rules", "schedule_passes"]
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import IRModule
 
-__all__ = ["AHEAD", "Ahead", "fetch_ahead"]
+__all__ = ["AHEAD", "Ahead", "fetch_ahead", "finish"]
 
 #: The annotation of the loop over the steps of a sum that is to fetch.
 AHEAD = "tvmlab.ahead"
@@ -94,3 +95,8 @@ def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
         return next((known for old, known in pairs if old.same_as(var)), var)
 
     return tvm_ffi.structural_map(expr, (tirx.Var, value))
+
+
+def finish(sch: s_tir.Schedule) -> IRModule:
+    """Carry out the marks that a schedule left on its loops."""
+    return IRModule({"main": fetch_ahead(sch.mod["main"])})

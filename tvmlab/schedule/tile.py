@@ -4,17 +4,33 @@ For each step of the sum, a tile of ``p`` pixels and ``v`` vectors loads ``v`` v
 broadcasts ``p`` numbers and does ``p * v`` multiply-adds, all of whose sums stay in registers.
 The larger the tile, the fewer loads for the same arithmetic, until the registers are full (Goto
 and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008).
+
+A tile is chosen when an operator becomes loops, because its constant weights are packed then.
+Tuning measures other tiles; `Layouts` takes the ones that it found better, operator by operator.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
+from tvm import s_tir, tirx
+
 from .machine import Machine
 
-__all__ = ["MEMORY", "OPEN", "STACK", "Tile", "pixels_of_a_vector"]
+__all__ = [
+    "MEMORY",
+    "OPEN",
+    "OPERATOR",
+    "STACK",
+    "Layouts",
+    "Tile",
+    "operators",
+    "pixels_of_a_vector",
+]
 
 #: Rows of a matrix that a tile is chosen for where their number is open.
 OPEN = 64
@@ -129,3 +145,38 @@ def pixels_of_a_vector(width: int, taps: int, machine: Machine) -> int:
     """Choose the pixels across of a tile with one vector of channels, each with its own filter."""
     most = max(1, machine.registers - taps - 3)
     return min(range(1, min(width, most, 8) + 1), key=lambda n: -(-width // n) * (n + 1))
+
+
+#: The annotation of a contraction that names its operator and shapes.
+OPERATOR = "tvmlab.operator"
+
+
+class Layouts:
+    """A choice of register tiles."""
+
+    def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
+        self._chosen = dict(chosen or {})
+        self.ranked: dict[str, tuple[Tile, ...]] = {}
+        self.taken: dict[str, str] = {}
+
+    def pick(self, operator: str, ranked: Sequence[Tile]) -> Tile:
+        """Choose one of the tiles for an operator."""
+        self.ranked[operator] = tuple(ranked)
+        wanted = self._chosen.get(operator)
+        for tile in ranked:
+            if str(tile) == wanted:
+                self.taken[operator] = wanted
+                return tile
+        return ranked[0]
+
+
+def operators(func: tirx.PrimFunc) -> list[str]:
+    """List the operators (`OPERATOR`) of a function whose weights' layout can be chosen."""
+    named: list[str] = []
+
+    def visit(block: s_tir.SBlock) -> None:
+        if OPERATOR in block.annotations:
+            named.append(str(block.annotations[OPERATOR]))
+
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, visit))
+    return named

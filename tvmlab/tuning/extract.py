@@ -17,7 +17,7 @@ from ..errors import TuningError
 from ..ir.entry import with_main
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
-from ..schedule.layouts import operators
+from ..schedule.tile import operators
 from .search.context import metaschedule_spaces
 
 __all__ = ["Task", "Variant", "tasks"]

@@ -9,18 +9,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
-#include "network.h"
-#include "npy.h"
-#include "package.h"
-#include "refused.h"
-#include "top.h"
+#include "deploy.h"
 
 namespace {
 
@@ -45,7 +44,7 @@ struct Options {
   size_t top = 5, repeats = 10;
 };
 
-size_t Number(const std::string& name, const std::string& text) {
+size_t Count(const std::string& name, const std::string& text) {
   if (text.empty() || text.size() > 6 || text.find_first_not_of("0123456789") != text.npos) {
     throw Usage{name + " takes a number from 0 to 999999, not '" + text + "'"};
   }
@@ -64,13 +63,13 @@ Options Read(const std::vector<std::string>& words) {
     if (i + 1 == words.size()) throw Usage{name + " is the last word"};
     const std::string& value = words[++i];
     if (name == "--top")
-      options.top = Number(name, value);
+      options.top = Count(name, value);
     else if (name == "--labels")
       options.labels = value;
     else if (name == "--output")
       options.output = value;
     else if (name == "--repeats")
-      options.repeats = Number(name, value);
+      options.repeats = Count(name, value);
     else if (name == "--library")
       options.libraries.push_back(value);
     else
@@ -100,18 +99,64 @@ void OnIllegalInstruction(int) {
   _exit(1);
 }
 
-void Print(const tvm::ffi::Tensor& output, size_t count, const std::vector<std::string>& labels) {
-  const auto found = Top(output, count);
-  if (!found) {
-    const std::string dtype = tvm::ffi::DLDataTypeToString(output.dtype());
-    std::printf("the first output is of %s, whose numbers are not listed\n", dtype.c_str());
-    return;
+template <typename T>
+T As(const char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+// IEEE 754's binary16: a sign, 5 bits of exponent, 10 of mantissa.
+double Half(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  double size = std::ldexp(exponent ? 1024 + mantissa : mantissa, std::max(exponent, 1) - 25);
+  if (exponent == 31) size = mantissa ? std::nan("") : HUGE_VAL;
+  return bits >> 15 ? -size : size;
+}
+
+double Number(const char* bytes, DLDataType dtype) {
+  switch (dtype.code << 8 | dtype.bits) {
+    case kDLFloat << 8 | 16: return Half(As<uint16_t>(bytes));
+    case kDLFloat << 8 | 32: return As<float>(bytes);
+    case kDLFloat << 8 | 64: return As<double>(bytes);
+    case kDLInt << 8 | 8: return As<int8_t>(bytes);
+    case kDLInt << 8 | 16: return As<int16_t>(bytes);
+    case kDLInt << 8 | 32: return As<int32_t>(bytes);
+    case kDLInt << 8 | 64: return static_cast<double>(As<int64_t>(bytes));
+    case kDLBool << 8 | 8:
+    case kDLUInt << 8 | 8: return As<uint8_t>(bytes);
+    case kDLUInt << 8 | 16: return As<uint16_t>(bytes);
+    case kDLUInt << 8 | 32: return As<uint32_t>(bytes);
+    case kDLUInt << 8 | 64: return static_cast<double>(As<uint64_t>(bytes));
+    default:
+      throw Refused("the numbers of the first output cannot be listed, which is of " +
+                        std::string(tvm::ffi::DLDataTypeToString(dtype)),
+                    "main", "leave them out by --top 0");
   }
-  const bool several = !found->empty() && found->back().row > 0;
-  for (const auto& [row, place, value] : *found) {
-    if (several) std::printf("%4zu ", row);
-    std::printf("%8zu  %12.6g  %s\n", place, value,
-                place < labels.size() ? labels[place].c_str() : "");
+}
+
+// Prints the largest numbers of each row, NaNs last.
+void Print(const tvm::ffi::Tensor& output, size_t count, const std::vector<std::string>& labels) {
+  const auto shape = output.shape();
+  const size_t classes = shape.empty() ? 1 : static_cast<size_t>(shape.back());
+  const char* bytes = static_cast<const char*>(output.data_ptr()) + output.byte_offset();
+  const auto all = static_cast<size_t>(output.numel());
+  std::vector<double> row(classes);
+  std::vector<size_t> order(classes);
+  for (size_t start = 0; count > 0 && start < all; start += classes) {
+    for (size_t i = 0; i < classes; ++i) {
+      row[i] = Number(bytes + (start + i) * (output.dtype().bits / 8U), output.dtype());
+    }
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return row[a] > row[b] || (std::isnan(row[b]) && !std::isnan(row[a]));
+    });
+    for (size_t i = 0; i < std::min(count, classes); ++i) {
+      const size_t place = order[i];
+      if (all > classes) std::printf("%4zu ", start / classes);
+      std::printf("%8zu  %12.6g  %s\n", place, row[place],
+                  place < labels.size() ? labels[place].c_str() : "");
+    }
   }
 }
 

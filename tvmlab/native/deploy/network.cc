@@ -1,5 +1,3 @@
-#include "network.h"
-
 #include <fcntl.h>
 #include <sched.h>
 #include <tvm/ffi/container/array.h>
@@ -16,7 +14,7 @@
 #include <set>
 #include <utility>
 
-#include "refused.h"
+#include "deploy.h"
 
 namespace tvmlab::deploy {
 namespace {
@@ -116,7 +114,9 @@ Network::Network(Package package, const std::vector<std::string>& libraries)
 void Network::Check(const std::vector<ffi::Tensor>& inputs,
                     const std::vector<std::string>& paths) const {
   std::vector<std::string> takes;
-  for (const Input& input : package_.inputs) takes.push_back(input.Text());
+  for (const Input& input : package_.inputs) {
+    takes.push_back(input.name + ": " + input.dtype + "[" + Joined(input.shape) + "]");
+  }
   const auto refuse = [&](const std::string& what, const std::string& where) {
     throw Refused(what, where,
                   takes.empty() ? "give no input" : "let the inputs be " + Joined(takes));

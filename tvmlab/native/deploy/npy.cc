@@ -1,7 +1,6 @@
-#include "npy.h"
-
 #include <tvm/ffi/dtype.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "refused.h"
+#include "deploy.h"
 
 namespace tvmlab::deploy {
 namespace {
@@ -66,18 +65,16 @@ Header ReadHeader(const std::string& text, const std::string& path) {
   return header;
 }
 
-// How many bytes the array has; refused where that is not what is left of the file.
+// Refuses an array whose bytes are not what is left of the file.
 void CheckSize(const Header& header, uintmax_t left, const std::string& path) {
-  uintmax_t bytes = header.dtype.bits / 8U;
-  bool empty = false;
-  for (const int64_t size : header.shape) empty |= size == 0;
-  for (const int64_t size : header.shape) {
-    if (empty) break;
-    if (static_cast<uintmax_t>(size) > left) Refuse("it is cut off", path);
+  const auto& shape = header.shape;
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  uintmax_t bytes = empty ? 0 : header.dtype.bits / 8U;
+  for (const int64_t size : shape) {
+    if (!empty && bytes > left / static_cast<uintmax_t>(size)) Refuse("it is cut off", path);
     bytes *= static_cast<uintmax_t>(size);
-    if (bytes > left) Refuse("it is cut off", path);
   }
-  if ((empty ? 0 : bytes) != left) Refuse("it is longer than its header says", path);
+  if (bytes != left) Refuse("its size is not what its header says", path);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "package.h"
-
 #include <tvm/ffi/extra/json.h>
 
 #include <algorithm>
@@ -10,7 +8,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "refused.h"
+#include "deploy.h"
 
 namespace tvmlab::deploy {
 namespace {
@@ -72,7 +70,7 @@ json::Object Description(const std::string& path) {
     throw Refused("it has no description at its end: it was cut off, or tvmlab did not save it",
                   path, "copy the file again, or save the executable again");
   }
-  if (const int format = magic[kName.size()]; format != kFormat) {
+  if (const int format = static_cast<unsigned char>(magic[kName.size()]); format != kFormat) {
     throw Refused("the package's format is " + std::to_string(format) + ", this program reads " +
                       std::to_string(kFormat),
                   path, "save the executable again, or build this program again");
@@ -126,8 +124,6 @@ std::string Joined(const std::vector<std::string>& words) {
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
 }
-
-std::string Input::Text() const { return name + ": " + dtype + "[" + Joined(shape) + "]"; }
 
 Package Open(const std::string& path) {
   const json::Object description = Description(path);

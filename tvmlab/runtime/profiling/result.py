@@ -252,7 +252,7 @@ class Profile:
         return _save(path, json.dumps(content, indent=1, allow_nan=False))
 
     def flame(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the median run as a flame graph in SVG, with calls as wide as their time.
+        """Draw the median run as a flame graph: each call on its caller, as wide as its time.
 
         Raises
         ------
