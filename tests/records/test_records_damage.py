@@ -33,8 +33,8 @@ def start(path, name, count):
         return child, told
     records = Records(path)
     for seed in range(count):
-        records.append(Result("w", name, "search", [["x" * 20000], []], {"kind": "llvm"}, 2,
-                              times=(1.0,), seed=seed))
+        records.append(Result(workload="w", task=name, origin="search", threads=2, seed=seed,
+                              target={"kind": "llvm"}, trace=[["x" * 20000], []], times=(1.0,)))
         os.write(tell, b".")
     os._exit(0)
 

@@ -30,11 +30,7 @@ __all__ = ["Recorded", "Records", "encode", "existing", "recorded"]
 
 _START = b'{"check":"'
 _SHOWN = 3  # damaged lines that a warning names
-_KINDS: dict[str, type[Workload] | type[Result] | type[Verdict]] = {
-    "workload": Workload,
-    "result": Result,
-    "verdict": Verdict,
-}
+_KINDS = {one.__name__.lower(): one for one in (Workload, Result, Verdict)}
 
 
 def encode(entry: Workload | Result | Verdict) -> bytes:

@@ -67,27 +67,47 @@ class Workload(_Entry):
     module: str
 
 
-@dataclass(frozen=True)
-class Result(_Entry):
-    """One measurement: a line of a record file.
+@dataclass(frozen=True, kw_only=True)
+class _Made(_Entry):
+    """What results and verdicts have in common.
 
     Attributes
     ----------
     workload : str
-        The function: its `workload_id`.
+        The `workload_id` of the function that is scheduled.
     task : str
         The task's name.
+    operator, layout : str
+        The operator and the way in which its weights are packed; empty means the rules' choice.
+    target, threads : dict, int
+        What it was compiled for, as `target_data` writes it, and the threads that it ran with.
+    cpu, tvm, tvmlab, date : str
+        The processor that it ran on, the versions, and when, in ISO 8601, UTC.
+    """
+
+    workload: str
+    task: str
+    target: dict[str, Any]
+    threads: int
+    operator: str = ""
+    layout: str = ""
+    cpu: str = field(default_factory=processor_name)
+    tvm: str = tvm.__version__
+    tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
+    date: str = field(default_factory=now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(_Made):
+    """One measurement: a line of a record file.
+
+    Attributes
+    ----------
     origin : str
         ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
     trace : list
         The schedule as `tvmlab.tuning.replay` takes it: the instructions, and the decisions of
         those that sample.
-    target : dict
-        What it was compiled for, as `target_data` writes it.
-    threads : int
-        Threads that it ran with.
-    operator, layout : str
-        The operator and the way in which its weights are packed; empty where there is no choice.
     times : tuple of float
         Seconds per call, one number per sample; empty where the candidate failed.
     error : str
@@ -99,28 +119,16 @@ class Result(_Entry):
         The fingerprint of what it computed: see `Outcome`.
     tuner, seed : str, int
         The tuner that proposed it, and its seed.
-    cpu, tvm, tvmlab, date : str
-        The processor that it ran on, the versions, and when, in ISO 8601, UTC.
     """
 
-    workload: str
-    task: str
     origin: str
     trace: list[Any]
-    target: dict[str, Any]
-    threads: int
-    operator: str = ""
-    layout: str = ""
     times: tuple[float, ...] = ()
     error: str = ""
     how: str = ""
     answer: tuple[float, ...] = ()
     tuner: str = ""
     seed: int = 0
-    cpu: str = field(default_factory=processor_name)
-    tvm: str = tvm.__version__
-    tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
-    date: str = field(default_factory=now)
 
     @property
     def seconds(self) -> float:
@@ -133,50 +141,28 @@ class Result(_Entry):
         return bool(self.times) and not self.how
 
 
-@dataclass(frozen=True)
-class Verdict(_Entry):
+@dataclass(frozen=True, kw_only=True)
+class Verdict(_Made):
     """The decision about a function that `tvmlab.compile` takes.
 
     Attributes
     ----------
     function : str
-        The `workload_id` of the function as the rules lay it out: `tvmlab.compile` looks it up.
-    workload : str
-        The `workload_id` of what is to be scheduled: the same function with the weights of its
-        operator packed as `layout` says; `function` where that is empty.
-    task : str
-        The task's name.
-    target : dict
-        What it was decided for, as `target_data` writes it.
-    threads : int
-        Threads that it ran with.
+        The `workload_id` of the function as the rules lay it out, which `tvmlab.compile` looks up;
+        `workload` is another one if `layout` is not empty.
     rule : float
         Median seconds per call of what is taken without tuning; 0 where that does not run.
-    operator, layout : str
-        The operator, and its layout; empty means the rules' choice.
     trace : list or None
         The schedule of `workload`, as of a `Result`; None where the rules are to schedule it.
     ratios : tuple of float
         The time of the best candidate over the rule's, one number per process: the median of the
         rounds in which both were measured alternately. Empty if no candidate met the rule.
-    cpu, tvm, tvmlab, date : str
-        As in a `Result`.
     """
 
     function: str
-    workload: str
-    task: str
-    target: dict[str, Any]
-    threads: int
     rule: float
-    operator: str = ""
-    layout: str = ""
     trace: list[Any] | None = None
     ratios: tuple[float, ...] = ()
-    cpu: str = field(default_factory=processor_name)
-    tvm: str = tvm.__version__
-    tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
-    date: str = field(default_factory=now)
 
     @property
     def stays(self) -> bool:

@@ -109,13 +109,10 @@ def same_answer(
     """Compare two fingerprints, of two numbers per output, within `tolerances`."""
     if len(answer) != len(expected) or len(answer) != 2 * len(allowed):
         return False
-    for index, share in enumerate(allowed):
-        most = share * abs(expected[2 * index])
-        for place in (2 * index, 2 * index + 1):
-            # Written so that a NaN, which compares with nothing, is no agreement.
-            if not abs(answer[place] - expected[place]) <= most:
-                return False
-    return True
+    pairs = zip(allowed, expected[::2], strict=True)
+    most = [share * abs(magnitudes) for share, magnitudes in pairs for _ in range(2)]
+    # A NaN compares with nothing, which is no agreement.
+    return all(abs(a - b) <= c for a, b, c in zip(answer, expected, most, strict=True))
 
 
 @dataclass
