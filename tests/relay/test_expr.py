@@ -21,9 +21,6 @@ from tvmlab.ir import table
 X = (1, 3, 8, 8)
 
 
-# Variables, constants and types
-
-
 def test_the_ways_to_make_a_variable() -> None:
     by_shape = relay.var("x", shape=[1, 2])
     for same in (
@@ -61,9 +58,6 @@ def test_constants(value: Any, dtype: str | None, wanted: str) -> None:
     assert str(made.ty.dtype) == wanted
     data = np.arange(3.0)
     np.testing.assert_array_equal(relay.Constant(data).value.numpy(), data)
-
-
-# Operators
 
 
 def test_arguments_are_relays() -> None:
@@ -186,9 +180,6 @@ def test_relay_qnn_has_the_names_of_its_op() -> None:
         assert getattr(relay.qnn, name[4:]) is getattr(relay.qnn.op, name[4:]), name
     with pytest.raises(RelayError, match=r"does not carry relay\.qnn\.simulated_quantize"):
         relay.qnn.simulated_quantize  # noqa: B018
-
-
-# Names that are gone
 
 
 @pytest.mark.parametrize(

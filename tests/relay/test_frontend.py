@@ -34,9 +34,6 @@ def linear(name: str = "x") -> Any:
     return model([node("MatMul", [name, "onnx::w.1"], ["y"])], {name: (2, 3)}, ["y"], [w])
 
 
-# ONNX
-
-
 @pytest.mark.parametrize(("level", "freeze"), [(0, False), (3, True)])
 def test_the_listing_of_then(level: int, freeze: bool) -> None:
     """The old notes' listing, with a small ResNet in the place of ResNet-50."""
@@ -85,9 +82,6 @@ def test_shapes_dtypes_and_opsets() -> None:
             relay.frontend.from_onnx(rows, **given)  # type: ignore[arg-type]
 
 
-# TensorFlow Lite
-
-
 def test_tflite() -> None:
     tflite = pytest.importorskip("tflite", reason="tflite is not installed")
     content = convolutional()
@@ -104,9 +98,6 @@ def test_tflite() -> None:
         relay.frontend.from_tflite(content, {first: (1, 2, 8, 8)})
     with pytest.raises(ShapeError, match="is float32 in the model"):
         relay.frontend.from_tflite(content, dtype_dict={first: "int8"})
-
-
-# PyTorch
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,6 @@ def test_binding() -> None:
                 normalize(tvm.IRModule({"main": bind_params_by_name(one, {"y": wrong})}))
 
 
-# Analyses and visitors
-
-
 def test_variables_in_the_order_of_their_use() -> None:
     a, b, c = (relay.var(name, shape=(2,)) for name in "abc")
     inner = relay.Function([c], c + b)

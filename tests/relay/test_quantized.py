@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tvm_ffi
@@ -38,18 +37,10 @@ def test_the_pass_has_relays_name_and_is_ours() -> None:
     assert relay.analysis.list_op_freqs(one(relay.from_expr(out))) == {"qnn.requantize": 1}
 
 
-@pytest.mark.parametrize(
-    ("option", "fix"),
-    [
-        ({"hard_fail": True}, "float_operators"),
-        ({"use_qat": True}, "quantize"),
-        ({"optional_qnn_ops": ["nn.softmax"]}, "leave it out"),
-    ],
-)
-def test_options_that_are_not_carried_are_refused(option: dict[str, Any], fix: str) -> None:
-    with pytest.raises(RelayError, match=next(iter(option))) as caught:
-        relay.transform.FakeQuantizationToInteger(**option)
-    assert fix in str(caught.value.fix)
+def test_options_that_are_not_carried_are_refused() -> None:
+    for option, value in (("hard_fail", True), ("use_qat", True), ("optional_qnn_ops", ["add"])):
+        with pytest.raises(RelayError, match=f"carry {option}"):
+            relay.transform.FakeQuantizationToInteger(**{option: value})
 
 
 REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"

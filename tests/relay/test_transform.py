@@ -119,9 +119,6 @@ def test_unused_functions() -> None:
     assert {var.name_hint for var in kept.get_global_vars()} == {"main", "used", "not"}
 
 
-# Scales
-
-
 def test_simplify_inference_leaves_a_scale_and_a_shift() -> None:
     x = relay.var("x", shape=X)
     both = [transform.SimplifyInference(), transform.FoldConstant()]
@@ -183,9 +180,6 @@ def test_scales_in_any_order(steps: list[str]) -> None:
     for step in steps:
         y, kept = make[step](y), y if step == "c" else kept
     changed(y, transform.SimplifyInference(), transform.FoldScaleAxis())
-
-
-# Levels, and passes of one's own
 
 
 def test_levels_are_relays() -> None:

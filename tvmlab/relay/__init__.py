@@ -33,7 +33,6 @@ _SOURCES = {
 _NAMES = {
     **{name: (source, name) for source, names in _SOURCES.items() for name in names.split()},
     "Any": (".expr", "Any_"),
-    "Module": (".module", "IRModule"),
 }
 __all__ = [*_NAMES]
 

@@ -73,8 +73,6 @@ class GraphExecutorFactoryModule:
         names = [*(value.name for value in self.executable.signature.inputs), "main"]
         return json.dumps({"nodes": [{"name": name} for name in names]})
 
-    lib, graph_json = property(get_lib), property(get_graph_json)
-
     def export_library(
         self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, **_: Any
     ) -> Path:

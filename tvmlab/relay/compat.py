@@ -199,10 +199,7 @@ def _array(arr: Any, device: Any = None, mem_scope: str | None = None, **old: An
     return tvm.runtime.tensor(arr, device, mem_scope, **old)
 
 
-_nd = OldModule(
-    "tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=_array, gpu=tvm.cuda,
-    numpyasarray=_array,
-)  # fmt: skip
+_nd = OldModule("tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=_array, gpu=tvm.cuda)
 
 
 # Today's TVM has no cache of kernels between builds, so clearing it does nothing.
@@ -233,7 +230,6 @@ NAMES: dict[str, Any] = {
     "tvm.testing.requires_llvm": lambda test: test,
     "tvm.testing.uses_gpu": lambda test: test,
     "tvm.tir.Any": expr.Any_,
-    "tvm.transform.PrintPass": tvm.transform.PrintIR,
 }
 """What single names stood for."""
 

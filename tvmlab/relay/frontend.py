@@ -6,6 +6,7 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,6 @@ from ..support.extras import need
 from .expr import Function, refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
-Params = dict[str, Any]
 
 
 def from_onnx(
@@ -31,7 +31,7 @@ def from_onnx(
     freeze_params: bool = True,
     convert_config: Mapping[str, Any] | None = None,
     export_node_renames_path: str | None = None,
-) -> tuple[ir.IRModule, Params]:
+) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import an ONNX model as a module, and the parameters that are not frozen.
 
     Parameters
@@ -67,7 +67,7 @@ def from_onnx(
     sizes = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
     mod = import_proto(proto, sizes, folder=None, where=where, keep_params=not freeze_params)
     mod, params = _detached(mod, inputs)
-    _expect(mod, where, None if isinstance(dtype, str) else dtype, _dtype)
+    _expect(mod, where, None if isinstance(dtype, str) else dtype, lambda type_: str(type_.dtype))
     return mod, params
 
 
@@ -76,7 +76,7 @@ def from_tflite(
     shape_dict: Mapping[str, Sequence[int]] | None = None,
     dtype_dict: Mapping[str, str] | None = None,
     op_converter: Any = None,
-) -> tuple[ir.IRModule, Params]:
+) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a TensorFlow Lite model as a module, whose weights are constants, and an empty dict.
 
     Parameters
@@ -98,7 +98,7 @@ def from_tflite(
     data = model if isinstance(model, (bytes, bytearray)) else model._tab.Bytes
     mod, params = _detached(import_bytes(bytes(data), where=where))
     _expect(mod, where, shape_dict, _shape)
-    _expect(mod, where, dtype_dict, _dtype)
+    _expect(mod, where, dtype_dict, lambda type_: str(type_.dtype))
     return mod, params
 
 
@@ -111,7 +111,7 @@ def from_pytorch(
     keep_quantized_weight: bool = False,
     export_renamed_c_graph_path: str | None = None,
     preserve_pytorch_scopes: bool = False,
-) -> tuple[ir.IRModule, Params]:
+) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a PyTorch model as a module, and its weights.
 
     Weights are parameters of ``main``, with the names of the model's ``state_dict``.
@@ -158,10 +158,6 @@ def _expect(
             )
 
 
-def _dtype(type_: Any) -> str:
-    return str(type_.dtype)
-
-
 def _shape(type_: Any) -> tuple[int | str, ...]:
     return tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in type_.shape)
 
@@ -205,7 +201,9 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
             from torch._export.converter import TS2EPConverter
 
             # The converter leaves sizes open that it can; exporting again settles them.
-            model = TS2EPConverter(model, samples).convert().module()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # one for each buffer of a batch normalization
+                model = TS2EPConverter(model, samples).convert().module()
         return torch.export.export(model, samples)
     except Exception as error:  # tracing raises whatever the model does
         raise ModelError(
@@ -217,7 +215,7 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
 
 def _detached(
     mod: ir.IRModule, inputs: Sequence[str] = (), weights: Mapping[str, str] | None = None
-) -> tuple[ir.IRModule, Params]:
+) -> tuple[ir.IRModule, dict[str, Any]]:
     """Remove the values of weights from ``main``, and rename its parameters as in Relay."""
     main = mod["main"]
     values = list(main.attrs.get("params", []))

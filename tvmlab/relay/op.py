@@ -175,9 +175,7 @@ def _digits(value: float) -> float:
 # Vectors as long as the axis of the data.
 _VECTORS = {
     "nn.bias_add": ("bias",),
-    "nn.prelu": ("alpha",),
     "nn.batch_norm": ("gamma", "beta", "moving_mean", "moving_var"),
-    "nn.layer_norm": ("gamma", "beta"),
 }
 # The axis of a kernel that groups divide.
 _KERNELS = {"nn.conv1d": "I", "nn.conv2d": "I", "nn.conv3d": "I", "nn.conv2d_transpose": "O"}

@@ -29,13 +29,7 @@ _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
 
 
 class Xavier:
-    """Fills weights at random, uniform, so that sums keep their size, and the rest with 0 or 1.
-
-    `magnitude` is the square of the limit, times the mean of a weight's inputs and outputs.
-    """
-
-    def __init__(self, magnitude: float = 3.0) -> None:
-        self.magnitude = magnitude
+    """Fills weights at random, uniform, so that sums keep their size, and the rest with 0 or 1."""
 
     def __call__(self, desc: str, arr: np.ndarray) -> None:
         """Fill an array, by the end of a parameter's name; `RelayError` for an unknown one."""
@@ -43,7 +37,7 @@ class Xavier:
             window = float(np.prod(arr.shape[2:]))
             # A depthwise kernel sees one channel, whatever its shape says.
             mean = window if "depthwise" in desc else window * (arr.shape[0] + arr.shape[1]) / 2
-            limit = np.sqrt(self.magnitude / mean)
+            limit = np.sqrt(3 / mean)
             arr[:] = np.random.uniform(-limit, limit, arr.shape)  # noqa: NPY002 - see the seed
             return
         kind = next((kind for kind in _VALUES if desc.endswith(kind)), None)
