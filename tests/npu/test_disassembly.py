@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.npu.program import small_network
-from tvmlab.npu.disassembly import disassemble
+from tvmlab.npu.program import disassemble
 
 GOLDEN = """\
 machine: 16x16 array, 16 lanes, 8,192 bytes of SRAM, 512 accumulators

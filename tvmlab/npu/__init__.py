@@ -52,9 +52,9 @@ once for the default machine; for another one, `partition` with its `Config` fir
 from . import codegen
 from .config import Config
 from .coverage import Coverage, coverage
-from .disassembly import disassemble
 from .partition import partition, relax_patterns
 from .patterns import Check, pattern_table
+from .program import disassemble
 from .report import Report, report
 
 __all__ = [
