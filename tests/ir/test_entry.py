@@ -31,7 +31,7 @@ def matmul(rows: int | None, dtype: str) -> tirx.PrimFunc:
 
 
 def scheduled(func: tirx.PrimFunc) -> IRModule:
-    """Schedule the product, which then reads its output after it has set it to zero."""
+    """Schedule the product."""
     schedule = s_tir.Schedule(func)
     block = schedule.get_sblock("C")
     i, j, r = schedule.get_loops(block)
@@ -43,15 +43,14 @@ def scheduled(func: tirx.PrimFunc) -> IRModule:
     return schedule.mod
 
 
-@pytest.mark.parametrize("form", [lambda f: f, lambda f: IRModule({"mm": f}), scheduled])
+@pytest.mark.parametrize("form", [lambda f: f, lambda f: IRModule({"mm": f})])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("rows", [7, None])
 def test_the_numbers_are_numpys(form: Callable[[Any], Any], dtype: str, rows: int | None) -> None:
     a, b = ((RNG.standard_normal(shape) * 9).astype(dtype) for shape in ((7, 12), (12, 20)))
     given, total = form(matmul(rows, dtype)), INT.get(dtype, dtype)
     made = tvmlab.compile(given)
-    rule = "scheduled already" if form is scheduled else "Reduction"
-    assert rule in str(made.summary())
+    assert "Reduction" in str(made.summary())
     for executable in (made, tvmlab.compile(tvmlab.load(given), schedule=False)):
         wanted = a.astype(total) @ b.astype(total)
         np.testing.assert_allclose(executable(a, B=b), wanted, rtol=1e-3 * (dtype == "float32"))
@@ -106,11 +105,13 @@ def guarded(x: T.Buffer((8,)), y: T.Buffer((8,))):
                 y[v] = x[v]
 
 
-@T.prim_func
+@T.prim_func(s_tir=True)
 def given_away(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
-    T.evaluate(T.call_extern("int32", "f", T.address_of(y[0])))
     for i in range(8):
-        z[i] = x[i] + y[i]
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            T.evaluate(T.call_extern("int32", "f", T.address_of(y[v])))
+            z[v] = x[v] + y[v]
 
 
 @T.prim_func(s_tir=True)
@@ -139,14 +140,6 @@ def later(x: T.Buffer((8,)), y: T.Buffer((8,), elem_offset=4)):
             y[v] = x[v]
 
 
-def factored(func: tirx.PrimFunc) -> IRModule:
-    """Split the reduction into partial sums."""
-    schedule = s_tir.Schedule(func)
-    outer, _ = schedule.split(schedule.get_loops(schedule.get_sblock("C"))[2], [None, 4])
-    schedule.rfactor(outer, 2)
-    return schedule.mod
-
-
 X, N = te.placeholder((8,), name="x"), te.var("n")
 TWICE = te.placeholder((N * 2,), name="x")
 CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y")
@@ -156,7 +149,8 @@ CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y
     ("given", "what"),
     [
         (in_place, "may read 'y' before"),
-        (inner, "a part of 'y' unwritten"),
+        (inner, "has a schedule, or loops unlike"),
+        (scheduled(matmul(7, "float32")), "has a schedule, or loops unlike"),
         (guarded, "a part of 'y' unwritten"),
         (given_away, "passes pointers"),
         (te.create_prim_func([X, CALLED]), "passes pointers"),
@@ -174,9 +168,3 @@ def test_unknown_outputs_and_strides_are_refused(given: Any, what: str) -> None:
         tvmlab.load(given)
     fix = "declare the buffer without" if "strides" in what else "Relax main that calls"
     assert fix in said(caught.value)
-
-
-def test_a_sum_may_read_what_its_init_writes() -> None:
-    a, b = RNG.random((7, 12), "float32"), RNG.random((12, 20), "float32")
-    found = tvmlab.compile(factored(matmul(7, "float32")))(a, b)
-    np.testing.assert_allclose(found, a @ b, rtol=1e-5)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax, s_tir, sym, tirx
-from tvm.ir import IRModule, Range
+from tvm.ir import IRModule
 from tvm.ir.supply import UniqueNameSupply
 
 from ..errors import CompileError
@@ -16,7 +15,6 @@ from .signature import OUTPUT_NAMES
 
 __all__ = ["with_main"]
 
-_SCHEDULED = "tirx.is_scheduled"  # TVM's name for a function that no rule may change
 _POINTERS = ("tirx.address_of", "tirx.tvm_access_ptr")
 
 
@@ -26,7 +24,7 @@ def with_main(given: object) -> IRModule:
     A module that has one comes back as it is. The only TIR function of a module without one, or a
     TIR function by itself, gets a ``main`` that allocates its outputs and calls it. The outputs are
     the buffers that the function writes; the parameters are the other buffers, with their names.
-    A function whose loops differ from those of `tvm.te.create_prim_func` keeps its schedule.
+    The loops must be those of `tvm.te.create_prim_func`, so that it is clear what is written.
 
     `CompileError` where the argument is neither, the module has no ``main`` and not exactly one TIR
     function, the outputs of that function cannot be determined, or a buffer has strides.
@@ -57,10 +55,13 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
     scalars = [one.name for one in func.params if not isinstance(one.ty, tirx.BufferType)]
     if scalars:
         raise _error(f"parameter {scalars[0]!r} of the TIR function is not a buffer", name)
-    _check_pointers(func, name)
-    units = list(_units(func.body, {}))
+    blocks = list(_blocks(func.body, []))
+    if _passes_pointers(func):
+        raise _error("the TIR function passes pointers to what it calls", name)
+    if not all(_is_plain(*one) for one in blocks):
+        raise _error("the TIR function has a schedule, or loops unlike create_prim_func's", name)
     buffers = list(func.params)
-    written = [_is_output(func, units, buffer, name) for buffer in buffers]
+    written = [_is_output(blocks, buffer, name) for buffer in buffers]
     if not any(written):
         raise _error("the TIR function writes none of its buffers", name)
     order = sorted(range(len(buffers)), key=written.__getitem__)  # call_tir takes outputs last
@@ -80,8 +81,6 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
     params = [func.params[place] for place in order]
     func = tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
     func = func.without_attr("global_symbol")
-    if not _untouched(units):
-        func = func.with_attr(_SCHEDULED, True)
     builder = relax.BlockBuilder(IRModule({}, mod.attrs, mod.global_infos))
     kernel = builder.add_func(func, "kernel" if name == "main" else name)
     with builder.function("main", inputs):
@@ -104,25 +103,32 @@ def _error(what: str, name: str) -> CompileError:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Unit:
-    """An outermost block, or a statement outside of blocks, and the loops around it."""
-
-    node: Any
-    loops: dict[tirx.Var, tirx.For]
-
-
-def _units(node: Any, loops: dict[tirx.Var, tirx.For]) -> Iterator[_Unit]:
-    """Yield the units of a statement in the order of the program."""
+def _blocks(node: Any, loops: list[tirx.For]) -> Iterator[tuple[Any, list[tirx.For]]]:
+    """Yield the outermost blocks, or statements outside of blocks, each with the loops around."""
     if isinstance(node, tirx.SeqStmt):
         for part in node.seq:
-            yield from _units(part, loops)
+            yield from _blocks(part, loops)
     elif isinstance(node, tirx.For):
-        yield from _units(node.body, {**loops, node.loop_var: node})
+        yield from _blocks(node.body, [*loops, node])
     elif isinstance(node, s_tir.SBlockRealize) and node.block.name_hint == "root" and not loops:
-        yield from _units(node.block.body, loops)
+        yield from _blocks(node.block.body, loops)
     else:
-        yield _Unit(node, loops)
+        yield node, loops
+
+
+def _is_plain(node: Any, loops: list[tirx.For]) -> bool:
+    """Return whether a block has serial loops of its own, one for each variable and in order."""
+    return (
+        isinstance(node, s_tir.SBlockRealize)
+        and list(node.iter_values) == [loop.loop_var for loop in loops]
+        and isinstance(node.predicate, tirx.IntImm)
+        and not node.block.annotations
+        and not node.block.match_buffers
+        and all(
+            loop.kind == tirx.ForKind.SERIAL and not loop.annotations and loop.min == 0
+            for loop in loops
+        )
+    )
 
 
 def _all(node: Any, kind: Any) -> list[Any]:
@@ -132,77 +138,42 @@ def _all(node: Any, kind: Any) -> list[Any]:
     return found
 
 
-def _check_pointers(func: tirx.PrimFunc, name: str) -> None:
-    """Refuse calls that get a pointer, and other names of a buffer's parts."""
-    passed = [
-        call
-        for call in _all(func.body, ir.Call)
-        if (isinstance(call.op, ir.Op) and call.op.name in _POINTERS)
+def _passes_pointers(func: tirx.PrimFunc) -> bool:
+    return any(
+        (isinstance(call.op, ir.Op) and call.op.name in _POINTERS)
         or any(arg.same_as(buffer) for arg in call.args for buffer in func.params)
-    ]
-    if passed or any(block.match_buffers for block in _all(func.body, s_tir.SBlock)):
-        what = "the analysis cannot determine which buffers the function writes"
-        raise _error(f"{what}: it passes pointers, or names a part of a buffer", name)
+        for call in _all(func.body, ir.Call)
+    )
 
 
-def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: str) -> bool:
+def _is_output(blocks: list[tuple[Any, list[tirx.For]]], buffer: tirx.Var, name: str) -> bool:
     """Return whether a buffer is an output; refuse one that is read first or written in part."""
-    writers = [
-        place
-        for place, unit in enumerate(units)
-        if any(store.buffer.same_as(buffer) for store in _all(unit.node, tirx.BufferStore))
-    ]
-    if not writers:
+    stores = [store for node, _ in blocks for store in _all(node, tirx.BufferStore)]
+    if not any(store.buffer.same_as(buffer) for store in stores):
         return False
-    for place, unit in enumerate(units):
-        if _reads(unit.node, buffer) and not (
-            place > writers[0] and _covered(func, unit.node, buffer)
-        ):
+    written = False
+    for node, loops in blocks:
+        if not written and _reads(node.block, buffer):
             raise _error(f"the function may read {buffer.name!r} before it writes it", name)
-    if not any(_writes_all(units[place], buffer) for place in writers):
+        written = written or _writes_all(node.block, loops, buffer)
+    if not written:
         raise _error(f"the function may leave a part of {buffer.name!r} unwritten", name)
     return True
 
 
-def _reads(node: Any, buffer: tirx.Var) -> bool:
+def _reads(block: s_tir.SBlock, buffer: tirx.Var) -> bool:
     """Return whether elements of a buffer are loaded that no ``init`` of a reduction writes."""
-    sums: list[Any] = []
-    for block in _all(node, s_tir.SBlock):
-        stores = _all(block.init, tirx.BufferStore) if block.init else []
-        sums += [
-            load
-            for load in _all(block.body, ir.TensorLoad)
-            if any(tvm_ffi.structural_equal(load.indices, store.indices) for store in stores)
-        ]
-    loads = [load for load in _all(node, ir.TensorLoad) if load.source.same_as(buffer)]
-    return any(not any(load.same_as(one) for one in sums) for load in loads)
+    stores = _all(block.init, tirx.BufferStore) if block.init else []
+    sums = [store.indices for store in stores if store.buffer.same_as(buffer)]
+    loads = [load for load in _all(block, ir.TensorLoad) if load.source.same_as(buffer)]
+    equal = tvm_ffi.structural_equal
+    return any(not any(equal(load.indices, one) for one in sums) for load in loads)
 
 
-def _covered(func: tirx.PrimFunc, node: Any, buffer: tirx.Var) -> bool:
-    """Return whether earlier blocks wrote everything that a block reads of a buffer."""
-    if not isinstance(node, s_tir.SBlockRealize):
-        return False
-    if not any(region.source.same_as(buffer) for region in node.block.reads):
-        return False
-    state = s_tir.Schedule(func).state
-    return bool(state._get_cached_flags(state.get_sref(node.block)).region_cover)
-
-
-def _writes_all(unit: _Unit, buffer: tirx.Var) -> bool:
+def _writes_all(block: s_tir.SBlock, loops: list[tirx.For], buffer: tirx.Var) -> bool:
     """Return whether a block has a store, under no condition, to every element of a buffer."""
-    if not isinstance(unit.node, s_tir.SBlockRealize):
-        return False
-    block, prove = unit.node.block, sym.Analyzer().can_prove_equal
-    loops = {var: Range.from_min_extent(loop.min, loop.extent) for var, loop in unit.loops.items()}
-    places = [Range.from_min_extent(value, 1) for value in unit.node.iter_values]
-    bounds = sym.estimate_region_strict_bound(places, loops, unit.node.predicate) if places else []
-    if bounds is None:
-        return False
-    extents = {
-        one.var: one.dom.extent
-        for one, bound in zip(block.iter_vars, bounds, strict=True)
-        if prove(bound.min_value, 0) and prove(bound.max_value + 1, one.dom.extent)
-    }
+    prove = sym.Analyzer().can_prove_equal
+    extents = {one.var: loop.extent for one, loop in zip(block.iter_vars, loops, strict=True)}
     body = block.body.seq if isinstance(block.body, tirx.SeqStmt) else [block.body]
     return any(
         len(set(store.indices)) == len(buffer.shape)
@@ -212,21 +183,6 @@ def _writes_all(unit: _Unit, buffer: tirx.Var) -> bool:
         )
         for store in (block.init, *body)
         if isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer)
-    )
-
-
-def _untouched(units: list[_Unit]) -> bool:
-    """Return whether each block has its own loops, one for each of its variables and in order."""
-    own = [loop for unit in units for loop in unit.loops]
-    return len(own) == len(set(own)) and all(
-        isinstance(unit.node, s_tir.SBlockRealize)
-        and list(unit.node.iter_values) == list(unit.loops)
-        and not unit.node.block.annotations
-        and all(
-            loop.kind == tirx.ForKind.SERIAL and not loop.annotations
-            for loop in unit.loops.values()
-        )
-        for unit in units
     )
 
 
