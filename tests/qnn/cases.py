@@ -21,9 +21,7 @@ BINARY, UNARY = ("add", "subtract", "mul"), tuple(FUNCTIONS)
 EIGHT = ("int8", "uint8")
 NARROW = (*EIGHT, "int16")
 QUANTIZED = (*NARROW, "int32")
-#: Roundings in integers, and every rounding with each dtype that it computes in.
-ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE")
-EVERY_ROUNDING = (*ROUNDINGS, "ONNX")
+#: Every rounding with each dtype that it computes in.
 WAYS = (
     *product(("UPWARD", "TONEAREST"), ("int64", "float32", "float64")),
     *(("TFLITE", "int64"), ("TFLITE", "float64"), ("ONNX", "float32")),

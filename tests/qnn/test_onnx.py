@@ -22,12 +22,9 @@ from tests.oracles.onnx_qnn import x86
 from tests.qnn.cases import Case, module
 from tests.qnn.run import run
 from tests.short import fresh
-from tvmlab.models import digits_resnet
-from tvmlab.models.quantized import quantized_onnx
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
-from tvmlab.qnn.transform.fake_quantization import rounding_of
 
 SIZE = (9, 32)  # a row is two vectors wide
 
@@ -224,11 +221,3 @@ def test_quantize_rounds_halves_to_even(scale: float, zero: int) -> None:
     np.testing.assert_array_equal(made, by_nodes([node], {"x": x}, constants))
     ties = np.array([0.5, 1.5, 2.5, -0.5], np.float32)
     assert arithmetic.quantize(ties, 1.0, 0, rounding="ONNX").tolist() == [0, 2, 2, 0]
-
-
-def test_a_model_says_its_rounding() -> None:
-    """`tests/contract/test_contract_exact.py` has the bits of the quantized network."""
-    assert rounding_of(tvmlab.load(digits_resnet())) == "None"
-    mod = tvmlab.load(quantized_onnx(digits_resnet()))
-    assert rounding_of(mod) == "ONNX"
-    assert not float_operators(FakeQuantizationToInteger()(mod))

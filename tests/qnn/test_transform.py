@@ -69,16 +69,11 @@ def test_a_long_chain_of_sums_that_are_not_quantized_stays_float():
 
 
 def test_symbolic_shapes():
-    n, h = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("h", "int64")
-    net = Network(((n, 4, 6, 6), "int8"))
+    net = Network(((tvm.tirx.Var("n", "int64"), 4, 6, 6), "int8"))
     x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, -128)
     mean = net.emit(op.mean(x, [2, 3]))
     after = check(net.module(net.quantized(mean, 0.05, 0)), integers((2, 4, 6, 6)))
     assert names(after) == ["qnn.conv2d", "qnn.requantize", "astype", "sum", "qnn.requantize"]
-    net = Network(((1, 4, h, 6), "int8"))
-    mean = net.emit(op.mean(net.real(net.inputs[0], 0.05, 3), [2, 3]))
-    found = left(net.module(net.quantized(mean, 0.05, 0)), integers(IMAGE))
-    assert found == ("mean", "how many values it averages is not known")
 
 
 def test_a_module_that_quantizes_nothing_is_left_alone():
@@ -249,11 +244,6 @@ def read(name):
 def test_they_make_what_relay_made(frontend):
     before, after = read(f"{frontend}_before"), read(f"{frontend}_after")
     assert equal(BOTH(before)["main"], after["main"])
-
-
-def test_both_frontends_forms_become_one():
-    torch, tflite = (BOTH(read(f"{frontend}_before")) for frontend in ("torch", "tflite"))
-    assert equal(torch, tflite)
 
 
 def test_a_scale_that_is_none_is_refused():
