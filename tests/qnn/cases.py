@@ -13,6 +13,7 @@ from tvm import relax
 
 import tvmlab
 from tvmlab.qnn import arithmetic, op
+from tvmlab.qnn.operator import OPERATORS
 from tvmlab.qnn.unary import FUNCTIONS
 
 Array = np.ndarray
@@ -20,9 +21,7 @@ BINARY, UNARY = ("add", "subtract", "mul"), tuple(FUNCTIONS)
 EIGHT = ("int8", "uint8")
 NARROW = (*EIGHT, "int16")
 QUANTIZED = (*NARROW, "int32")
-#: Roundings in integers, and every rounding with each dtype that it computes in.
-ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE")
-EVERY_ROUNDING = (*ROUNDINGS, "ONNX")
+#: Every rounding with each dtype that it computes in.
 WAYS = (
     *product(("UPWARD", "TONEAREST"), ("int64", "float32", "float64")),
     *(("TFLITE", "int64"), ("TFLITE", "float64"), ("ONNX", "float32")),
@@ -60,13 +59,11 @@ class Case:
 
     def expected(self) -> Array:
         """Compute it by the reference."""
-        return self._called(arithmetic, list(self.operands))
+        return self._called(arithmetic, self.operands)
 
     def _called(self, functions: Any, operands: list[Any]) -> Any:
-        named = dict(self.attributes)
-        if "alpha" in named:  # Relay has it in the second place
-            operands.insert(1, named.pop("alpha"))
-        return getattr(functions, self.name)(*operands, **named)
+        named = zip(OPERATORS[self.name].operands, operands, strict=True)
+        return getattr(functions, self.name)(**dict(named), **self.attributes)
 
     def __str__(self) -> str:
         """Say what is needed to find a difference."""
@@ -88,12 +85,8 @@ def module(cases: Sequence[Case]) -> tuple[tvm.IRModule, list[Array]]:
     for i, case in enumerate(cases):
         own = case.parameters()
         arrays += own
-        variables.append(
-            [
-                relax.Var(f"x{i}_{j}", relax.TensorType(x.shape, str(x.dtype)))
-                for j, x in enumerate(own)
-            ]
-        )
+        types = [relax.TensorType(x.shape, str(x.dtype)) for x in own]
+        variables.append([relax.Var(f"x{i}_{j}", ty) for j, ty in enumerate(types)])
     with builder.function("main", [var for each in variables for var in each]):
         with builder.dataflow():
             results = [
@@ -110,16 +103,12 @@ def differences(cases: Sequence[Case], **options: Any) -> list[str]:
     found = tvmlab.compile(mod, **options)(*arrays)
     troubles = []
     for case, result in zip(cases, found, strict=True):
-        expected = case.expected()
-        if (result.dtype, result.shape) != (expected.dtype, expected.shape):
-            troubles.append(
-                f"{result.dtype}{result.shape}, not {expected.dtype}{expected.shape}: {case}"
-            )
-        elif (wrong := result != expected).any():
-            troubles.append(
-                f"{wrong.sum()} of {wrong.size}: {result[wrong][:3]}, not {expected[wrong][:3]}: "
-                f"{case}"
-            )
+        want = case.expected()
+        if (result.dtype, result.shape) != (want.dtype, want.shape):
+            troubles.append(f"{result.dtype}{result.shape}, not {want.dtype}{want.shape}: {case}")
+        elif (wrong := result != want).any():
+            some = f"{result[wrong][:3]}, not {want[wrong][:3]}"
+            troubles.append(f"{wrong.sum()} of {wrong.size}: {some}: {case}")
     return troubles
 
 

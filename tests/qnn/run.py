@@ -13,6 +13,7 @@ from tvm import relax
 
 from tvmlab.ir import checks, dialect
 from tvmlab.qnn import arithmetic
+from tvmlab.qnn.operator import OPERATORS
 
 
 def run(mod, *inputs, forced=None, name="main", functions=None):
@@ -64,23 +65,13 @@ def _value(expr, values, computed, forced):
     name = expr.op.name.removeprefix("relax.")
     args = [_value(arg, values, computed, forced) for arg in expr.args]
     if name.startswith("qnn."):
-        attributes = _attributes(expr)
-        if name == "qnn.leaky_relu":  # its number stands among the operands
-            args.insert(1, attributes.pop("alpha"))
-        return getattr(arithmetic, name[4:])(*args, **attributes)
+        named = zip(OPERATORS[name[4:]].operands, args, strict=True)
+        return getattr(arithmetic, name[4:])(**dict(named), **dialect.attributes(expr))
     made = _PLAIN[name](expr, *args)
     dtype = getattr(expr.ty, "dtype", None)
     if dtype is None or str(dtype).startswith("float"):
         return made
     return np.asarray(made).astype(str(dtype))
-
-
-def _attributes(call):
-    attributes = dialect.attributes(call)
-    for name in ("transpose_a", "transpose_b"):
-        if call.op.name == "relax.qnn.batch_matmul":
-            assert attributes.pop(name) == (name == "transpose_b")
-    return attributes
 
 
 def _real(x):

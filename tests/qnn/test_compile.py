@@ -1,22 +1,29 @@
-"""What the real Relay computed: by the reference, and compiled, fused and scheduled."""
+"""Compiled kernels: what the real Relay computed, symbolic sizes, and warnings.
+
+`test_property.py` compares all operators with the reference.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 import tvmlab
 from tests.oracles import golden
 from tests.oracles.litert import read
 from tests.oracles.models import real_model
-from tests.short import beside, long
+from tests.qnn.cases import Case, module
+from tests.short import beside
 from tvmlab import relay
+from tvmlab.qnn import arithmetic, op
 from tvmlab.qnn.config import requantize_config
 
 HERE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
@@ -33,16 +40,6 @@ def test_all_of_relay_s_results() -> None:
     for name in golden.names(folder):
         case = golden.read(name, folder)
         golden.check(case, golden.computed(case), ulp=0)
-
-
-@long
-def test_relays_results_compiled() -> None:
-    """Without our schedules; `tests/contract/test_contract_exact.py` compiles with them."""
-    groups = golden.by_configuration(golden.HERE)
-    assert len(groups) >= 3
-    for cases in groups:
-        for case, result in zip(cases, golden.compiled(cases, schedule=False), strict=True):
-            golden.check(case, result)
 
 
 @pytest.mark.parametrize("compute_dtype", ["int64", "float32"])
@@ -101,3 +98,81 @@ def test_resnet8_as_relay_ran_it() -> None:
     assert all("requantize" in name for name in convolutions)
     assert not run.summary().unscheduled
     assert len(names) <= 13
+
+
+def real(*values: float) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], "float32")
+
+
+def whole(*values: int) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], "int32")
+
+
+N, H, W = (tirx.Var(name, "int64") for name in "nhw")
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_sizes_may_be_open(schedule: bool) -> None:
+    """Batch, height and width are known at run time only."""
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-128, 128, (5, 3, 3, 3), "int8")
+    matrix = rng.integers(-128, 128, (4, 5), "int8")
+
+    def build(make: Any, x: Any, const: Any) -> Any:
+        sums = [const(whole(3)), const(whole(0)), const(real(0.5)), const(real(0.25))]
+        small = [const(real(0.7)), const(whole(-2)), const(real(0.9)), const(whole(4))]
+        image = make.conv2d(x, const(weight), *sums, None, None, padding=(1, 1), strides=(2, 1))
+        image = make.requantize(image, const(real(0.01)), const(whole(0)), *small[:2])
+        both = make.add(image, image, *small[:2], *small[:2], *small[2:])
+        pooled = make.avg_pool2d(
+            both, *small[2:], *small[:2], (2, 2), (1, 1), (1, 1), (1, 1), True, False, "NCHW"
+        )
+        joined = make.concatenate(
+            [pooled, pooled], [small[0], small[2]], [small[1], small[3]], *small[:2], 2
+        )
+        return joined, make.tanh(joined, *small)
+
+    x = relax.Var("x", relax.TensorType([N, 3, H, W], "int8"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = build(op, x, relax.const)
+            results = builder.emit_output(relax.Tuple([builder.emit(one) for one in made]))
+        builder.emit_func_output(results)
+    rows = relax.Var("r", relax.TensorType([N, 5], "int8"))
+    product = relax.BlockBuilder()
+    with product.function("main", [rows]):
+        sums = [relax.const(value) for value in (whole(3), whole(2), real(0.5), real(0.25))]
+        product.emit_func_output(product.emit(op.dense(rows, relax.const(matrix), *sums, None)))
+    run, run_dense = (tvmlab.compile(b.get(), schedule=schedule) for b in (builder, product))
+    for n, h, w in ((1, 4, 5), (3, 9, 2), (2, 17, 16)):
+        data = rng.integers(-128, 128, (n, 3, h, w), "int8")
+        expected = build(arithmetic, data, lambda value: value)
+        for found, wanted in zip(run(data), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        data = rng.integers(-128, 128, (n, 5), "int8")
+        wanted = arithmetic.dense(data, matrix, 3, 2, 0.5, 0.25)
+        np.testing.assert_array_equal(run_dense(data), wanted)
+
+
+@pytest.mark.parametrize("name", ["dense", "conv2d"])
+def test_sums_that_can_overflow_are_warned_of(name: str) -> None:
+    many = 70_000
+    weight = np.full((2, many), 127, "int8")
+    parameters = [whole(0), whole(0), real(1), real(1)]
+    last = {"data_layout": "NHWC", "kernel_layout": "OHWI", "kernel_size": None, "channels": None}
+    shapes, more = {
+        "dense": (((1, many), (2, many)), {"units": None}),
+        "conv2d": (((1, 1, 1, many), (2, 1, 1, many)), last),
+    }[name]
+    data = np.zeros(shapes[0], "uint8")
+    operands = [data, weight.reshape(shapes[1]), *parameters]
+    for schedule in (False, True):
+        with pytest.warns(
+            UserWarning, match=rf"qnn.{name} .* \(2, .*uint8 data .* {255 * 127 * many}"
+        ):
+            tvmlab.compile(module([Case(name, operands, (0,), more)])[0], schedule=schedule)
+    operands[2] = whole(128)  # then the data are no larger than those of int8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tvmlab.compile(module([Case(name, operands, (0,), more)])[0], schedule=False)

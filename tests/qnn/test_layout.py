@@ -96,10 +96,6 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
     "add by channel": lambda builder, x: op.add(
         x, x, real(1, 2, 3, 4), whole(1), *BOTH, *OTHER, lhs_axis=1, rhs_axis=-3
     ),
-    "mul by a scalar": lambda builder, x: op.mul(relax.const(np.int8(7)), x, *BOTH, *BOTH, *OTHER),
-    "subtract a row a picture": lambda builder, x: op.subtract(
-        x, relax.const(RNG.integers(-9, 9, (2, 1, 1, 1), "int8")), *BOTH, *BOTH, *OTHER
-    ),
     "concatenate": lambda builder, x: relax.op.strided_slice(
         builder.emit(op.concatenate([x, x], [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=1)),
         [1],
@@ -107,9 +103,6 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
         [6],
     ),
     "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
-    "max_pool2d": lambda builder, x: relax.op.nn.max_pool2d(x, (2, 2)),
-    "sigmoid": lambda builder, x: op.sigmoid(x, *BOTH, *OTHER),
-    "leaky_relu": lambda builder, x: op.leaky_relu(x, 0.25, *BOTH, *OTHER),
 }
 
 
@@ -122,25 +115,6 @@ def test_between_convolutions_nothing_is_transposed(name: str) -> None:
 def test_a_side_with_fewer_axes_stops_it() -> None:
     plane = relax.const(RNG.integers(-9, 9, (6, 6), "int8"))
     follows(lambda builder, x: op.add(plane, x, *BOTH, *BOTH, *OTHER, rhs_axis=1), count=4)
-
-
-def test_a_layout_of_the_result_can_be_told() -> None:
-    desired = {"relax.qnn.conv2d": ["NHWC", "HWIO", "NCHW"]}
-    text = follows(lambda builder, x: x, relax.transform.ConvertLayout(desired), count=None)
-    assert 'kernel_layout="HWIO"' in text
-    assert 'out_layout="NCHW"' in text
-
-
-def test_groups_and_a_multiplier_of_channels() -> None:
-    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-        weight = relax.const(RNG.integers(-128, 128, (4, 2, 1, 1), "int8"))
-        points = [whole(3), whole(*range(8)), real(0.1), real(0.1)]
-        deep = builder.emit(op.conv2d(x, weight, *points, None, None, groups=4))
-        small = builder.emit(op.requantize(deep, real(0.01), whole(0), *BOTH))
-        half = builder.emit(relax.op.strided_slice(small, [1], [0], [8], [2]))
-        return conv(builder.emit(op.add(half, half, *BOTH, *BOTH, *OTHER)), groups=2)
-
-    follows(lambda builder, x: requantized(builder.emit(build(builder, x))))
 
 
 def test_channels_last_takes_biases_and_padding_along() -> None:

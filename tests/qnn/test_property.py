@@ -1,12 +1,10 @@
 """Every quantized operator, rounding, dtype and constness: compiled result against the reference.
 
-The results are equal bit for bit, except for functions of int32 that go through floats (`exp`,
-`tanh` and the like), which have a tolerance. `make test` compiles every second operator of a draw,
-and most roundings either with the schedules or without; `make test-all` compiles all operators in
-both ways.
+The results are equal bit for bit. `make test` compiles every second operator of a draw, and most
+roundings either with the schedules or without; `make test-all` compiles all operators in both ways.
 
 The reference is compared with Relay in `test_compile.py`, and in `test_litert.py` and
-`test_onnx_rounding.py`. Small operators go into one module, because compiling one with many of them
+`test_onnx.py`. Small operators go into one module, because compiling one with many of them
 takes less time than many with one.
 """
 

@@ -16,16 +16,8 @@ __all__ = ["FloatOperator", "float_operators"]
 class FloatOperator(NamedTuple):
     """An operator that a quantized network computes in floats.
 
-    Attributes
-    ----------
-    operator : str
-        Its name, such as ``"nn.softmax"``.
-    binding : str
-        The variable of its result.
-    reason : str
-        Why it is float.
-    function : str
-        The function it stands in.
+    It has the operator's name, such as ``"nn.softmax"``, the variable of its result, the reason why
+    it is float, and the name of its function.
     """
 
     operator: str

@@ -107,8 +107,6 @@ def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
 
     The results have up to 61 bits, as nothing is cut here, except by TFLITE.
 
-    Notes
-    -----
     UPWARD is Relay's `fixed_point_multiply` (`tir.q_multiply_shift`, src/target/intrin_rule.cc),
     which shifts `x` to the left first where `shift` is positive: both sides of its division are
     2**shift times ours. TONEAREST is its `FixedPointMultiplyToNearest` (src/relay/qnn/utils.cc),
@@ -134,7 +132,7 @@ def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
 
 
 def fits(bounds: Bounds) -> bool:
-    """Say whether int32 holds all integers between these two."""
+    """Return whether int32 holds all integers between these two."""
     return INT32[0] <= bounds[0] and bounds[1] <= INT32[1]
 
 

@@ -83,15 +83,9 @@ def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Ar
     an AveragePool between 8-bit quantizes: plain C++, so the same on every processor. The zero
     point is added before the rounding, so that half-way cases go where the stored integer is even.
 
-    ONNX Runtime computes otherwise in three cases:
-
-    - A window that covers the whole image without padding is a sum in int32 (`mean_scale`).
-    - Where padding counts, `ceil_mode` lets the last window reach beyond it. ONNX and ONNX
-      Runtime's float kernel count the places up to the end of the padding, and so does
-      `tvmlab.qnn.arithmetic.avg_pool2d`. `QLinearAveragePool` counts all of the window.
-    - 16 bits stay in float: the kernel depends on the processor and on the shapes and may add
-      columns first, and the zero point is added after the rounding. In the tests, results differ
-      from these by one step at most.
+    ONNX Runtime computes otherwise where a window covers the whole image without padding
+    (`mean_scale`), in the last windows of `ceil_mode` where padding counts, of which it counts the
+    places that lie beyond the padding too, and for 16 bits, which it averages in float.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean = sums / counts.astype(np.float32) / out_scale

@@ -5,9 +5,7 @@ which order they lie now: an image in NCHW that became NHWC has the decision ``A
 is asked for the decisions that its operands and its result shall have, and for its attributes then.
 Convolutions can be told a layout (``{"relax.qnn.conv2d": ["NHWC", "OHWI"]}``); all others follow
 their operands. Operators that are not here get their operands back in the first order.
-
-The counterpart in TVM is `src/relax/op/nn/convolution.cc` (`InferLayoutConv2d`) and
-`src/relax/transform/infer_layout_utils.h`; in Relay, each operator's ``FInferCorrectLayout``.
+The counterpart in TVM is `InferLayoutConv2d` (src/relax/op/nn/convolution.cc).
 """
 
 from __future__ import annotations

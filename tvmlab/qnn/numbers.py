@@ -1,8 +1,8 @@
 """The numbers that quantized arithmetic is written over: NumPy arrays, and expressions of a kernel.
 
-Operators are written once, as arithmetic on either. `Arrays` computes with NumPy, in int64 for
-integers. `Kernel` makes TIR expressions: a `Number` carries its bounds, so that 32 bits are taken
-where they hold every value, and zero points are folded into the constants that round.
+`Arrays` computes with NumPy, in int64 for integers. `Kernel` makes TIR expressions: a `Number`
+carries its bounds, so that 32 bits are taken where they hold every value, and zero points are
+folded into the constants that round.
 """
 
 from __future__ import annotations
@@ -225,9 +225,8 @@ def half_even(x: Value) -> Value:
 def half_away(x: Value) -> Value:
     """Round floats to whole ones, half-way cases away from zero: C's round, Relay's `Round`.
 
-    From the whole part and the rest, which are exact; adding a half first is not, and would take
-    the float before 0.5 to 1. `te.round` is ties-to-even, and C's round is a call of a library on
-    most processors.
+    From the whole part and the rest, which are exact; adding a half first would take the float
+    before 0.5 to 1. `te.round` is ties-to-even, and C's round is a library call on most processors.
     """
     if not isinstance(x, Number):
         part = np.trunc(x)

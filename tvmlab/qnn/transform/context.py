@@ -121,11 +121,7 @@ class Emitter:
         return self._clip(expr, *limits, hint, var) if limits else expr
 
     def _limits(self, value: QuantizedValue, params: QuantParams) -> tuple[int, int] | None:
-        """Return the limits of a value's clip as integers; None where the dtype has the same.
-
-        Rounding keeps the order of numbers, so that clipping the integers at the rounded limits is
-        exactly clipping the real values and rounding them.
-        """
+        """Return the limits of a value's clip as integers; None where the dtype has the same."""
         if not value.clipped:
             return None
         low, high = (int(self.quantize(limit, params)) for limit in (value.low, value.high))

@@ -1,15 +1,12 @@
 """Operators that move or cut values, functions of one value, sums and products by element.
 
 Moving, copying, taking the largest and cutting keep the order of numbers. So each can be done
-before or after rounding, and does to the integers what it does to the real values. A relu, clip,
-maximum or minimum waits until the integers have the parameters of the quantize, where it is exact,
-and where mostly the dtype has the same limits.
+before or after rounding. A relu, clip, maximum or minimum waits until the integers have the
+parameters of the quantize, where it is exact, and where mostly the dtype has the same limits.
 
-At the parameters of a quantize the others are calls of the quantized operator: a function of one
-value is looked up in a table, and two values are ``qnn.add``, ``qnn.subtract``, ``qnn.mul`` or
-``qnn.concatenate``. A constant added to sums is their bias. Sums added to something, unrounded, are
-added in int32 at a scale fine enough for every step to be seen. Hard swish comes from the importers
-as four operators, none of which is quantized; together they are ``qnn.hardswish``.
+The others become calls of the quantized operator. A constant added to sums is their bias; sums
+added to something, unrounded, are added in int32 at a scale fine enough for every step to be seen.
+Hard swish comes from the importers as four operators, none of which is quantized.
 """
 
 from __future__ import annotations

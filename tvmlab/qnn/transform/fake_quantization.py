@@ -66,8 +66,7 @@ class FakeQuantizationToInteger:
     windows say ``"TFLITE"`` where the rounding is one of Relay's, which rounds once for all that
     one can see: Relay's additions round both sides first, its averages cut the fraction off.
 
-    A convolution or matrix product that is read as float too, or never quantized, is dequantized
-    from its sums, which are exact.
+    A product that is read as float too, or never quantized, is dequantized from its exact sums.
 
     Parameters
     ----------
@@ -289,11 +288,7 @@ class Rewriter:
         return relax.VarBinding(var, expr)
 
     def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """Drop a clip of integers to their dtype's ends, and read an average of integers.
-
-        The importer of TensorFlow Lite clips integers where a kernel would, and averages windows in
-        int32, between two casts: that is ``qnn.avg_pool2d``.
-        """
+        """Read what TensorFlow Lite's importer makes: clips to dtypes' ends, averages in int32."""
         dtype = str(getattr(var.ty, "dtype", ""))
         if calls(call, "clip") and dtype.startswith(("int", "uint")):
             found, (least, most) = limits(call), checks.limits(dtype)

@@ -66,8 +66,7 @@ class DropClip(DFPatternCallback):
     """The rule: leave out a clip whose range is that of the dtype.
 
     PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8: a requantize to
-    uint8, which saturates. A clip of a requantize that keeps all its dtype's values does nothing.
-    A narrower clip stays, and a wider one before a cast too, for the cast wraps what it lets pass.
+    uint8, which saturates. A wider clip before a cast stays, because the cast wraps.
 
     A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
     So the cast goes only where the scales and zero points are constants that show that nothing gets

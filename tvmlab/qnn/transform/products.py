@@ -8,9 +8,8 @@ all, that of the quantize which follows. Averages of windows are ``qnn.avg_pool2
 A batch normalization that no convolution takes in is ``gain * x + shift`` by channel: a depthwise
 convolution of one place, with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. Times
 its scale the weight is the gain exactly, as a real number; so nothing is rounded but the shift, to
-an int32 in units of ``x's scale * |gain| / 32767``, 1/32767 of what one step of x adds. A gain
-of zero is a weight of zero, and its shift has units of its own. (Jacob et al., 2018, section 2,
-for sums and biases; the form itself is ours.)
+an int32 in units of 1/32767 of what one step of x adds. A gain of zero is a weight of zero, and its
+shift has units of its own.
 """
 
 from __future__ import annotations
@@ -453,11 +452,7 @@ def _inputs(value: QuantizedValue) -> Array:
 
 
 def _float_results(value: QuantizedValue, gain: Array, add: Array, params: QuantParams) -> Array:
-    """Compute what floats make of every input of 8 bits: int64, shape (256, channels).
-
-    `BatchNorm` (core/providers/cpu/nn/batch_norm.cc) rounds the product and the sum each;
-    `MlasQuantizeLinear` (core/mlas/lib/quantize.cpp) rounds a quotient half to even.
-    """
+    """Compute what ONNX Runtime's floats make of every input of 8 bits: shape (256, channels)."""
     real = _inputs(value).astype(np.float32) * value.scale.astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         made = (real * gain + add) / np.float32(params.scale)

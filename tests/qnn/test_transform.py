@@ -1,8 +1,12 @@
-"""What networks may also do: handled, or left float with the reason; nothing changes in silence."""
+"""What networks can also do, and the passes over constants and clips.
+
+An operator is handled, or left float with the reason; nothing changes in silence.
+"""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,26 +18,26 @@ from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-import tvmlab
-from tests.qnn.cut import check, differences
+from tests.qnn.cut import check
 from tests.qnn.graphs import Drawn, Network, equal, integers, names, scale, well_typed, zero
 from tests.qnn.run import compiled, run
 from tests.short import examples
+from tvmlab import relay
 from tvmlab.errors import InputError
+from tvmlab.ir import dialect
+from tvmlab.qnn import op as qnn
 from tvmlab.qnn.analysis import FloatOperator, float_operators
-from tvmlab.qnn.transform import FakeQuantizationToInteger
+from tvmlab.qnn.transform import (
+    FakeQuantizationToInteger,
+    QnnQuantizeConstFold,
+    RemoveClipAfterRequantize,
+)
 
 IMAGE = (1, 4, 6, 6)
 
 
-def weights(*shape, seed=1):
-    return np.random.default_rng(seed).integers(-127, 128, shape).astype("int8")
-
-
-def conv(net, x, outputs=3, each=False, inputs=4):
-    s = np.linspace(0.005, 0.01, outputs).astype("float32") if each else 0.007
-    z = np.zeros(outputs) if each else 0
-    w = net.weight(weights(outputs, inputs, 3, 3), s, z)
+def conv(net, x):
+    w = net.weight(integers((3, 4, 3, 3), seed=1), 0.007)
     return net.emit(op.nn.conv2d(x, w, padding=1))
 
 
@@ -42,43 +46,6 @@ def left(mod, *inputs):
     (one,) = float_operators(FakeQuantizationToInteger()(mod))
     check(mod, *inputs, floats=[one.operator])
     return one.operator, one.reason
-
-
-def test_a_value_quantized_twice_is_computed_once():
-    net = Network((IMAGE, "int8"))
-    made = conv(net, net.real(net.inputs[0], 0.05, 3))
-    mod = net.module(net.quantized(made, 0.11, -3), net.quantized(made, 0.31, 4, "uint8"))
-    after = check(mod, integers(IMAGE))
-    assert names(after) == ["qnn.conv2d", "qnn.requantize", "qnn.requantize"]
-
-
-@pytest.mark.parametrize(
-    "dtypes",
-    [
-        ("uint8", "int8", "int8"),
-        ("int8", "uint8", "uint8"),
-        ("int8", "int8", "uint8"),
-        ("uint8", "uint8", "int8"),
-        ("int8", "int8", "int16"),
-        ("int16", "int8", "int8"),
-        ("int16", "int16", "int16"),
-        ("int8", "int8", "int32"),
-    ],
-)
-@pytest.mark.parametrize(
-    "function", [op.add, op.subtract, op.multiply], ids=["add", "subtract", "mul"]
-)
-def test_operands_of_several_dtypes(dtypes, function):
-    left, right, out = dtypes
-    net = Network((IMAGE, left), (IMAGE, right))
-    points = {"int8": 3, "uint8": 130, "int16": 0, "int32": 0}
-    factors = {"int8": 0.05, "uint8": 0.04, "int16": 0.0003, "int32": 0.01}
-    sides = [
-        net.real(x, factors[d], points[d]) for x, d in zip(net.inputs, dtypes[:2], strict=True)
-    ]
-    mod = net.module(net.quantized(net.emit(function(*sides)), factors[out] * 2, points[out], out))
-    inputs = integers(IMAGE, dtype=left), integers(IMAGE, dtype=right, seed=1)
-    check(mod, *inputs)
 
 
 def test_sums_that_could_leave_int32_stay_float():
@@ -101,73 +68,12 @@ def test_a_long_chain_of_sums_that_are_not_quantized_stays_float():
     assert "its scales are beyond float32" in {one.reason for one in left}
 
 
-def test_scales_that_are_not_constant_stay_float():
-    net = Network((IMAGE, "int8"), ((), "float32"))
-    x, s = net.inputs
-    real = net.emit(op.dequantize(x, s, zero(0)))
-    mod = net.module(net.quantized(conv(net, real), 0.3, 0))
-    operator, reason = left(mod, integers(IMAGE), np.float32(0.05))
-    assert operator == "nn.conv2d"
-    assert "not quantized" in reason
-
-
-def test_activations_by_channel():
-    net = Network((IMAGE, "int8"), (IMAGE, "int8"))
-    s, z = np.linspace(0.02, 0.05, 4), np.arange(4)
-    by = net.real(net.inputs[0], s, z, axis=1)
-    made = net.emit(op.add(by, net.real(net.inputs[1], 0.04, 1)))
-    after = check(net.module(net.quantized(made, 0.1, 2)), integers(IMAGE), integers(IMAGE, seed=1))
-    assert names(after) == ["qnn.add"]
-    net = Network((IMAGE, "int8"))
-    by = net.real(net.inputs[0], s, z, axis=1)
-    operator, reason = left(net.module(net.quantized(conv(net, by), 0.3, 0)), integers(IMAGE))
-    assert operator == "nn.conv2d"
-    assert reason.endswith("is quantized by channel")
-    net = Network((IMAGE, "int8"))
-    made = net.emit(op.nn.relu(net.real(net.inputs[0], 0.03, 1)))
-    mod = net.module(net.quantized(made, s, z, axis=1))
-    operator, reason = left(mod, integers(IMAGE))
-    assert operator == "nn.relu"
-    assert "by channel, which no requantize can do" in reason
-
-
 def test_symbolic_shapes():
-    n, h = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("h", "int64")
-    net = Network(((n, 4, 6, 6), "int8"))
+    net = Network(((tvm.tirx.Var("n", "int64"), 4, 6, 6), "int8"))
     x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, -128)
     mean = net.emit(op.mean(x, [2, 3]))
     after = check(net.module(net.quantized(mean, 0.05, 0)), integers((2, 4, 6, 6)))
     assert names(after) == ["qnn.conv2d", "qnn.requantize", "astype", "sum", "qnn.requantize"]
-    net = Network(((1, 4, h, 6), "int8"))
-    mean = net.emit(op.mean(net.real(net.inputs[0], 0.05, 3), [2, 3]))
-    found = left(net.module(net.quantized(mean, 0.05, 0)), integers(IMAGE))
-    assert found == ("mean", "how many values it averages is not known")
-
-
-def test_functions_without_a_dataflow_block():
-    net = Network((IMAGE, "int8"))
-    x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, -4)
-    mod = net.module(net.quantized(net.emit(op.nn.relu(x)), 0.2, -4))
-    bare = relax.transform.ToNonDataflow()(mod)
-    assert not isinstance(bare["main"].body.blocks[0], relax.DataflowBlock)
-    after = check(bare, integers(IMAGE))
-    assert (
-        names(after)
-        == names(FakeQuantizationToInteger()(mod))
-        == ["qnn.conv2d", "qnn.requantize", "clip"]
-    )
-
-
-def test_every_function_of_a_module():
-    nets = []
-    for name in ("main", "other"):
-        net = Network((IMAGE, "int8"), name=name)
-        nets.append(
-            net.module(net.quantized(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, 1))[name]
-        )
-    mod = tvm.IRModule({"main": nets[0], "other": nets[1].with_attr("global_symbol", "other")})
-    after = FakeQuantizationToInteger()(mod)
-    assert names(after, "other") == names(after) == ["qnn.conv2d", "qnn.requantize"]
 
 
 def test_a_module_that_quantizes_nothing_is_left_alone():
@@ -203,71 +109,6 @@ def test_the_functions_attribute_says_the_rounding():
     assert 'rounding="UPWARD"' in FakeQuantizationToInteger(rounding="UPWARD")(mod).script()
 
 
-@pytest.mark.parametrize("size", [7, 4])
-@pytest.mark.parametrize("counted", [True, False])
-def test_a_window_of_padding_alone_is_none(size, counted):
-    """With ``ceil_mode``, as in Relax: the shape stays what it was."""
-    shape = (1, 2, size, size)
-    net = Network((shape, "uint8"))
-    real = net.real(net.inputs[0], 0.05, 30)
-    how = {"ceil_mode": True, "count_include_pad": counted}
-    pool = op.nn.avg_pool2d(real, (2, 2), 3, 1, **how)
-    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
-    after = check(mod, integers(shape, "uint8"))
-    assert names(after) == ["qnn.avg_pool2d"]
-
-
-def test_windows_of_a_symbolic_size():
-    h = tvm.tirx.Var("h", "int64")
-    net = Network(((1, 2, h, h), "uint8"))
-    pool = op.nn.avg_pool2d(net.real(net.inputs[0], 0.05, 30), (2, 2), 3, 1, ceil_mode=True)
-    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
-    after = FakeQuantizationToInteger()(mod)
-    function = tvmlab.compile(after)
-    for n in (6, 7, 8, 9):
-        data = integers((1, 2, n, n), "uint8")
-        want, _ = run(after, data)
-        assert np.array_equal(function(data), want)
-        assert want.shape == run(mod, data)[0].shape
-
-
-# Residual blocks whose sums nothing quantizes: convolution, bias and trunk, added in int32.
-
-PAIR = (2, 4, 6, 6)
-
-
-def biased(net, x, seed):
-    """Convolve as PyTorch's quantizer writes it: weights by channel, a float bias."""
-    rng = np.random.default_rng(seed)
-    w = rng.integers(-127, 128, (4, 4, 3, 3)).astype("int8")
-    weight = net.weight(w, rng.uniform(0.002, 0.004, 4).astype("float32"), np.zeros(4))
-    made = net.emit(op.nn.conv2d(x, weight, padding=1))
-    bias = rng.normal(size=(1, 4, 1, 1)).astype("float32")
-    return net.emit(op.add(made, relax.const(bias)))
-
-
-def block(net, x, seed):
-    """Build a block of ResNet v1."""
-    inner = net.fake(net.emit(op.nn.relu(biased(net, x, seed))), 0.05, 0, "uint8")
-    made = net.emit(op.add(biased(net, inner, seed + 1), x))
-    return net.fake(net.emit(op.nn.relu(made)), 0.06, 0, "uint8")
-
-
-@pytest.mark.parametrize("rounding", ["None", "TFLITE", "ONNX"])
-def test_blocks_of_resnet_v1_are_integers(rounding):
-    """A bias is rounded to its sums' step, which is to be judged beside the result's."""
-    net = Network((PAIR, "float32"))
-    x = net.fake(net.inputs[0], 0.03, 120, "uint8")
-    mod = net.module(block(net, block(net, x, 1), 3))
-    after = FakeQuantizationToInteger(rounding=rounding)(mod)
-    well_typed(after)
-    assert float_operators(after) == []
-    assert names(after).count("qnn.conv2d") == 4
-    data = np.random.default_rng(0).normal(size=PAIR).astype("float32")
-    steps, _, _ = differences(mod, data, rounding=rounding)
-    assert max(int(step.max()) for step in steps.values()) <= 1
-
-
 # Reasons
 
 SHAPE = (2, 6)
@@ -287,18 +128,6 @@ def test_before_the_pass_all_are_listed_and_after_it_what_has_no_integer_form():
     after = float_operators(FakeQuantizationToInteger()(mod))
     name = soft.name
     assert after == [FloatOperator("nn.softmax", name, "nn.softmax has no integer form", "main")]
-
-
-def test_operators_before_one_that_is_float_say_so():
-    net = Network((SHAPE, "int8"))
-    relu = net.emit(op.nn.relu(net.real(net.inputs[0], 0.05, 3)))
-    added = net.emit(op.add(net.emit(op.exp(relu)), relu))
-    mod = net.module(net.quantized(added, 0.5, 0))
-    after = float_operators(FakeQuantizationToInteger()(mod))
-    assert [one.operator for one in after] == ["nn.relu", "exp", "add"]
-    assert after[0].reason == "its result goes to an operator that is float"
-    assert after[1].reason == "its result is not quantized"
-    assert after[2].reason == "its operand lv2 is not quantized"
 
 
 # Branches, blocks and tuples: a value is computed once, where all its readers see it
@@ -400,3 +229,76 @@ def test_integer_forms_are_right_and_compile_to_the_references_bits(
 def test_networks_with_gaps_between_their_quantizes_are_right_too(seed: int) -> None:
     """What has no integer form then stays float, and nothing else changes."""
     rewritten(seed, Drawn(random.Random(seed), steps=5, gaps=0.4), floats=None)
+
+
+REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
+BOTH = tvm.transform.Sequential([QnnQuantizeConstFold(), RemoveClipAfterRequantize()])
+SHAPE = (2, 3, 4)
+
+
+def read(name):
+    return relay.fromtext((REWRITE / f"{name}.relay").read_text())
+
+
+@pytest.mark.parametrize("frontend", ["torch", "tflite"])
+def test_they_make_what_relay_made(frontend):
+    before, after = read(f"{frontend}_before"), read(f"{frontend}_after")
+    assert equal(BOTH(before)["main"], after["main"])
+
+
+def test_a_scale_that_is_none_is_refused():
+    net = Network(((1,), "int8"))
+    # As a module from a file comes: the operator's builder refuses it at once.
+    operands = [relax.const(np.ones(3, "float32")), scale(0), zero(3)]
+    attributes = {"axis": -1, "out_dtype": "int8", "rounding": "None"}
+    mod = net.module(net.emit(dialect.typed_call("relax.qnn.quantize", operands, attributes)))
+    with pytest.raises(InputError, match="output_scale"):
+        QnnQuantizeConstFold()(mod)
+
+
+def clipped(low, high, made, cast=None, z=0):
+    net = Network((SHAPE, "int32"))
+    call = qnn.requantize(net.inputs[0], scale(0.5), zero(0), scale(2.0), zero(z), out_dtype=made)
+    x = net.emit(op.clip(net.emit(call), low, high))
+    return net.module(x if cast is None else net.emit(op.astype(x, cast)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "made", "cast", "left"),
+    [
+        (0.0, 255.0, "int32", "uint8", ["qnn.requantize"]),
+        (-128.0, 127.0, "int32", "int8", ["qnn.requantize"]),
+        (0.0, 127.0, "int32", "uint8", ["qnn.requantize", "clip", "astype"]),
+        (0.0, 300.0, "int32", "uint8", ["qnn.requantize", "clip", "astype"]),
+        (-128.0, 127.0, "int32", "uint8", ["qnn.requantize", "clip", "astype"]),
+        (0.0, 255.0, "int32", None, ["qnn.requantize", "clip"]),
+        (-128.0, 127.0, "int8", None, ["qnn.requantize"]),
+        (-1000.0, 1000.0, "int8", None, ["qnn.requantize"]),
+        (-128.0, 126.0, "int8", None, ["qnn.requantize", "clip"]),
+        (0.0, 255.0, "uint8", "int8", ["qnn.requantize", "astype"]),
+    ],
+)
+def test_only_a_clip_to_the_dtypes_ends_goes(low, high, made, cast, left):
+    mod = clipped(low, high, made, cast)
+    after = RemoveClipAfterRequantize()(mod)
+    assert names(after) == left
+    data = np.random.default_rng(0).integers(-2000, 2000, SHAPE).astype("int32")
+    got, want = run(after, data)[0], run(mod, data)[0]
+    assert got.dtype == want.dtype
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("kind", "s", "kept"),
+    [("int32", 1 / 16, True), ("int32", 1.0, True), ("int32", 1.001, False), ("int8", 2e-7, False)],
+)
+def test_a_cast_goes_only_where_int32_cannot_wrap(kind, s, kept):
+    """Beyond int32 a requantize to int32 wraps, where one to a byte saturates."""
+    net = Network(((3,), kind))
+    call = qnn.requantize(net.inputs[0], scale(1), zero(0), scale(s), zero(0), out_dtype="int32")
+    x = net.emit(op.clip(net.emit(call), 0.0, 255.0))
+    mod = net.module(net.emit(op.astype(x, "uint8")))
+    after = RemoveClipAfterRequantize()(mod)
+    assert ("astype" in names(after)) == kept
+    data = np.array([2**27, 2**28, 3] if kind == "int32" else [-128, 127, 3], kind)
+    assert np.array_equal(run(after, data)[0], run(mod, data)[0])

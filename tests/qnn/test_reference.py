@@ -1,0 +1,300 @@
+"""The reference arithmetic against exact fractions, PyTorch, NumPy and ONNX Runtime."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+
+from tests.oracles.exact import SCALES, away, cut, twice, upward, values, whole
+from tests.oracles.models import by_onnx_runtime, model, node, value, weight
+from tests.qnn.cases import Draw
+from tvmlab.qnn import arithmetic, fixed_point, unary
+
+INT32 = np.array(
+    [-(2**31), -(2**31) + 1, -(2**24) - 1, -255, -5, -3, -1, 0, 1, 2, 3, 5, 127, 2**24 + 1,
+     2**31 - 2, 2**31 - 1],
+    "int32",
+)  # fmt: skip
+NARROW = st.sampled_from(["int8", "uint8", "int16"])
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
+@settings(max_examples=40)
+@given(
+    first=SCALES,
+    second=SCALES,
+    zero=st.integers(-300, 300),
+    out=st.integers(0, 127),
+    dtype=NARROW,
+    seed=st.integers(0, 99),
+)
+def test_requantize_in_integers(
+    rounding: str, first: float, second: float, zero: int, out: int, dtype: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    near = rng.integers(-2000, 2000, 40).astype("int32")
+    x = np.concatenate([INT32, near, rng.integers(-(2**31), 2**31, 20).astype("int32")])
+    if first == second:
+        second = first * 2
+    found = arithmetic.requantize(
+        x, first, zero, second, out, rounding=rounding, compute_dtype="int64", out_dtype=dtype
+    )
+    wanted = [cut(whole(int(v), zero, first / second, out, rounding), dtype) for v in x]
+    assert found.dtype == dtype
+    assert found.tolist() == wanted
+
+
+def test_quantize_at_the_ends() -> None:
+    data = np.array(
+        [-np.inf, -1e30, -2.5, -0.5, 0.49999997, 0.5, 2.5, 1e30, np.inf, np.nan], "float32"
+    )
+    ends = [-128, -128, -3, -1, 0, 1, 3, 127, 127, 127]
+    assert arithmetic.quantize(data, 1.0, 0).tolist() == ends
+    wide = arithmetic.quantize(data, 1.0, 0, out_dtype="int32")
+    assert wide[[0, -2, -1]].tolist() == [-(2**31), 2**31 - 1, 2**31 - 1]
+    with np.errstate(over="ignore"):
+        half = arithmetic.quantize(data.astype("float16"), 1.0, 0)
+    assert half.tolist() == [-128, -128, -3, -1, 1, 1, 3, 127, 127, 127]
+    assert arithmetic.quantize(np.float32(3), 2.0, 1).tolist() == 3
+
+
+# Multiplying integers by a real number
+
+WIDE = st.integers(-(2**31), 2**31 - 1)
+SHIFTS = st.integers(fixed_point.LEAST_SHIFT, fixed_point.LARGEST_SHIFT)
+MULTIPLIERS = st.integers(2**30, 2**31 - 1)
+
+
+@given(st.floats(2.0**-32, 2.0**29))
+@example(0.5)
+@example(math.nextafter(0.5, 0))
+@example(math.nextafter(0.5, 1))
+@example(math.nextafter(1.0, 0))
+@example(1.0)
+@example(1 - 2.0**-32)  # Half-way between the largest multiplier and the next power of two.
+@example(1 - 2.0**-32 - 2.0**-53)
+def test_a_multiplier_is_the_nearest_of_31_bits(scale: float) -> None:
+    multiplier, shift = arithmetic.fixed_point_multiplier(scale)
+    assert 2**30 <= multiplier < 2**31
+    assert fixed_point.LEAST_SHIFT <= shift <= fixed_point.LARGEST_SHIFT
+    means = Fraction(multiplier) * Fraction(2) ** (shift - 31)
+    assert abs(means - Fraction(scale)) <= Fraction(2) ** (shift - 32)
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
+@given(x=WIDE, multiplier=MULTIPLIERS, shift=SHIFTS)
+@example(x=2**31 - 1, multiplier=2**31 - 1, shift=30)
+@example(x=-(2**31), multiplier=2**31 - 1, shift=30)
+@example(x=-(2**31), multiplier=2**31 - 1, shift=-31)
+@example(x=2**31 - 1, multiplier=2**30, shift=0)
+@example(x=-(2**31), multiplier=2**30, shift=0)
+@example(x=-1, multiplier=2**30, shift=0)
+@example(x=1, multiplier=2**30, shift=0)
+@example(x=-3, multiplier=2**30, shift=-1)
+@example(x=2**31 - 1, multiplier=2**30, shift=-31)
+def test_products_are_rounded_exactly(rounding: str, x: int, multiplier: int, shift: int) -> None:
+    real = x * multiplier * Fraction(2) ** (shift - 31)
+    expected = {
+        "UPWARD": lambda: upward(real),
+        "TONEAREST": lambda: away(real),
+        "TFLITE": lambda: twice(x, multiplier, shift),
+    }[rounding]()
+    given = (np.array(value, np.int64) for value in (x, multiplier, shift))
+    assert int(fixed_point.multiply(*given, rounding)) == expected
+
+
+NARROW = ("int8", "uint8", "int16")
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_average_pooling_against_pytorch(seed: int) -> None:
+    """On the real values, whose padding is the real 0; averages are exact fractions."""
+    draw = Draw(seed)
+    size, pool, strides = (
+        tuple(draw.whole(*ends) for _ in "HW") for ends in ((4, 9), (2, 4), (1, 3))
+    )
+    padding, ceil, include = draw.whole(0, 1), draw.of(True, False), draw.of(True, False)
+    zero, x = draw.whole(-128, 127), values(draw.rng, (2, *size, 3), "int8")
+    real = torch.from_numpy(x.astype("float64") - zero).permute(0, 3, 1, 2)
+    window = {"ceil_mode": ceil, "count_include_pad": include}
+    expected = torch.nn.functional.avg_pool2d(real, pool, strides, padding, **window).numpy()
+    given = (x, 0.5, zero, 0.5, zero, pool, strides, [padding], [1, 1], ceil, include)
+    found = arithmetic.avg_pool2d(*given, out_layout="NCHW", rounding="TFLITE")
+    nearest = np.vectorize(lambda v: away(Fraction(round(v * 144 * 25), 144 * 25)))(expected + zero)
+    np.testing.assert_array_equal(found, nearest)
+    relay = arithmetic.avg_pool2d(*given, out_layout="NCHW")
+    exact = np.vectorize(lambda v: math.trunc(Fraction(round(v * 144 * 25), 144 * 25)))(
+        expected + zero
+    )
+    np.testing.assert_array_equal(relay, exact)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("name", sorted(unary.FUNCTIONS))
+def test_functions_of_one_tensor(name: str, dtype: str) -> None:
+    """Against float64, where at most a result next to a border between two may differ."""
+    references = {
+        "abs": abs,
+        "erf": math.erf,
+        "exp": math.exp,
+        "hardswish": lambda v: v * min(max(v + 3, 0), 6) / 6,
+        "log": lambda v: math.log(v) if v > 0 else (-math.inf if v == 0 else math.nan),
+        "rsqrt": lambda v: 1 / math.sqrt(v) if v > 0 else (math.inf if v == 0 else math.nan),
+        "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
+        "sqrt": lambda v: math.sqrt(v) if v >= 0 else math.nan,
+        "tanh": math.tanh,
+    }
+    bytes_ = np.arange(256, dtype="uint8")
+    x = np.arange(-200, 200, dtype=dtype) if dtype == "int16" else bytes_.view(dtype)
+    zero, out = (100, 90) if dtype == "uint8" else (-20, 5)
+    found = getattr(arithmetic, name)(x, 0.04, zero, 0.03, out)
+    assert found.dtype == dtype
+    for number, result in zip(x.tolist(), found.tolist(), strict=True):
+        real = references[name]((number - zero) * float(np.float32(0.04)))
+        steps = real / float(np.float32(0.03))
+        if not math.isfinite(steps):
+            assert result == (np.iinfo(dtype).min if steps == -math.inf else np.iinfo(dtype).max)
+        else:
+            near = {cut(away(Fraction(steps + more)) + out, dtype) for more in (-1e-3, 0, 1e-3)}
+            assert result in near
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("ratio", [0.6849, 1.7, 2.0**-30, 2.0**12])
+@pytest.mark.parametrize("include", [False, True])
+def test_average_pooling_between_two_scales_rounds_once(
+    dtype: str, ratio: float, include: bool
+) -> None:
+    """``"TFLITE"`` brings the sum to the result's scale: at most half a step from the real one."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = values(np.random.default_rng(0), (2, 7, 7, 3), dtype)
+    zero, out_zero = (low + high) // 2 + 11, (low + high) // 2 - 5
+    scale = np.float32(0.02)
+    out_scale = np.float32(scale / ratio)
+    given = (x, scale, zero, out_scale, out_zero, (3, 2), (2, 2), [1], [1, 1], True, include)
+    found = arithmetic.avg_pool2d(*given, rounding="TFLITE")
+    real = torch.from_numpy(x.astype("float64") - zero).permute(0, 3, 1, 2)
+    mean = torch.nn.functional.avg_pool2d(
+        real, (3, 2), (2, 2), 1, ceil_mode=True, count_include_pad=include
+    ).permute(0, 2, 3, 1)
+    want = np.clip(mean.numpy() * (float(scale) / float(out_scale)) + out_zero, low, high)
+    assert np.abs(found - want).max() <= 0.5 + 1e-4
+
+
+DTYPES = ("int8", "uint8", "int16")
+LAYOUTS = [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"), ("NCHW", "HWOI")]
+
+
+def zeros(rng: np.random.Generator, count: int, dtype: str) -> list[int]:
+    return [int(zero) for zero in values(rng, (count,), dtype)]
+
+
+def ordered(x: np.ndarray, layout: str, wanted: str) -> np.ndarray:
+    return x.transpose([layout.index(letter) for letter in wanted])
+
+
+def by_pytorch(
+    x: np.ndarray, w: np.ndarray, zero: int, kernel_zero: Sequence[int], **attributes: object
+) -> np.ndarray:
+    """Convolve in float64, where these sums are exact: x NCHW, w OIHW, padding on four sides."""
+    top, left, bottom, right = attributes.pop("padding")  # type: ignore[misc, attr-defined]
+    data = np.pad(x.astype("float64") - zero, [(0, 0), (0, 0), (top, bottom), (left, right)])
+    kernel = w.astype("float64") - np.reshape(kernel_zero, (-1, 1, 1, 1))
+    found = torch.nn.functional.conv2d(
+        torch.from_numpy(data),
+        torch.from_numpy(kernel),
+        **attributes,  # type: ignore[arg-type]
+    )
+    return found.numpy().astype("int64").astype("int32")
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_conv2d(seed: int) -> None:
+    draw = Draw(seed)
+    rng, groups, inner, outer = draw.rng, draw.of(1, 1, 2, 3), draw.whole(1, 3), draw.whole(1, 3)
+    taps, strides, dilation = (tuple(draw.whole(1, most) for _ in "HW") for most in (3, 2, 2))
+    padding, layouts = tuple(draw.whole(0, 2) for _ in range(4)), draw.of(*LAYOUTS)
+    dtypes, by_channel = (draw.of(*DTYPES), draw.of(*DTYPES)), draw.of(True, False)
+    # With as many groups as channels on both sides, Relay reads O and I another way.
+    inner = max(inner, 2) if groups > 1 else inner
+    o = groups * outer
+    x = values(rng, (2, groups * inner, 7, 8), dtypes[0])
+    w = values(rng, (o, inner, *taps), dtypes[1])
+    (zero,) = zeros(rng, 1, dtypes[0])
+    kernel_zero = zeros(rng, o if by_channel else 1, dtypes[1])
+    window = {"stride": strides, "dilation": dilation, "groups": groups, "padding": padding}
+    expected = by_pytorch(x, w, zero, kernel_zero, **window)
+    data, kernel = ordered(x, "NCHW", layouts[0]), ordered(w, "OIHW", layouts[1])
+    points = (zero, kernel_zero, 0.1, [0.1] * len(kernel_zero))
+    given = (taps, o, strides, padding, dilation, groups, *layouts)
+    found = arithmetic.conv2d(data, kernel, *points, *given, out_layout="NCHW")
+    assert found.dtype == "int32"
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("multiplier", [1, 2, 3])
+@pytest.mark.parametrize(("data_layout", "kernel_layout"), LAYOUTS)
+def test_depthwise(data_layout: str, kernel_layout: str, multiplier: int) -> None:
+    """Relay takes O for the input's channels and I for the multiplier."""
+    rng, c = np.random.default_rng(multiplier), 5
+    x = values(rng, (2, c, 9, 8), "uint8")
+    w = values(rng, (c, multiplier, 3, 2), "uint8")
+    own = zeros(rng, c * multiplier, "uint8")
+    flat = w.reshape(c * multiplier, 1, 3, 2)
+    expected = by_pytorch(x, flat, 77, own, stride=(2, 1), groups=c, padding=(1, 0, 0, 1))
+    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout, "out_layout": "NCHW"}
+    window = {"strides": (2, 1), "padding": (1, 0, 0, 1), "groups": c}
+    data, kernel = ordered(x, "NCHW", data_layout), ordered(w, "OIHW", kernel_layout)
+    found = arithmetic.conv2d(data, kernel, 77, own, 0.1, 0.1, **window, **layouts)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtypes", [(a, b) for a in DTYPES for b in DTYPES])
+def test_dense_and_batch_matmul(dtypes: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    x, w = values(rng, (2, 3, 40), dtypes[0]), values(rng, (6, 40), dtypes[1])
+    (zero,), own = zeros(rng, 1, dtypes[0]), zeros(rng, 6, dtypes[1])
+    wide = np.einsum("abk,uk->abu", x.astype(object) - zero, w.astype(object) - np.c_[own])
+    found = arithmetic.dense(x, w, zero, own, 0.1, [0.2] * 6, out_dtype="int64")
+    np.testing.assert_array_equal(found, wide.astype("int64"))
+    y = values(rng, (1, 6, 40), dtypes[1])
+    wide = np.einsum("bmk,ank->bmn", x.astype(object) - zero, y.astype(object) - own[0])
+    given = (zero, own[0], 0.1, 0.2, "int64")
+    np.testing.assert_array_equal(arithmetic.batch_matmul(x, y, *given), wide.astype("int64"))
+    turned = arithmetic.batch_matmul(x.swapaxes(1, 2), y.swapaxes(1, 2), *given, True, False)
+    np.testing.assert_array_equal(turned, wide.astype("int64"))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("kind", ["ConvInteger", "MatMulInteger"])
+def test_onnx_runtimes_integer_products(kind: str, dtype: str) -> None:
+    rng, conv = np.random.default_rng(0), kind == "ConvInteger"
+    x = values(rng, (2, 4, 9, 10) if conv else (30, 50), "uint8")
+    w = values(rng, (6, 2, 3, 2) if conv else (20, 50), dtype)
+    zero, own = np.array(113, "uint8"), np.array(11, dtype) if conv else values(rng, (20,), dtype)
+    window = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2}
+    constants = {"w": w if conv else np.ascontiguousarray(w.T), "zero": zero, "own": own}
+    made = model(
+        [node(kind, ["x", *constants], ["y"], **(window if conv else {}))],
+        [value("x", TensorProto.UINT8, x.shape)],
+        [value("y", TensorProto.INT32, None)],
+        [weight(name, content) for name, content in constants.items()],
+        opset=21,
+        ir_version=10,
+    )
+    if conv:
+        more = (None, None, (2, 1), (1, 0, 2, 1), (1, 2), 2)
+        found = arithmetic.conv2d(x, w, 113, 11, 0.1, 0.1, *more)
+    else:
+        found = arithmetic.dense(x, w, 113, own.astype("int32"), 0.1, 0.1)
+    np.testing.assert_array_equal(found, by_onnx_runtime(made, x)[0])
