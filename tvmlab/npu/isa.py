@@ -35,11 +35,7 @@ __all__ = [
 
 
 class Unit(IntEnum):
-    """What executes an instruction; units work at the same time, each in its own order.
-
-    `DMA` moves data between DRAM and SRAM, `ARRAY` multiplies and accumulates, `VECTOR` does the
-    rest; an instruction of `ALL` waits for all of them.
-    """
+    """What executes an instruction; units work at once, an instruction of `ALL` waits for them."""
 
     DMA = 0
     ARRAY = 1
@@ -64,9 +60,9 @@ class Dtype(IntEnum):
 class Rounding(IntEnum):
     """How the vector unit multiplies an integer by a real number.
 
-    With `NONE` the number stays. `UPWARD`, `TONEAREST` and `TFLITE` take a multiplier of 31 bits
-    and a shift (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even,
-    `TFLITE_FLOAT64` in float64, half away from zero (`tvmlab.qnn.numbers`).
+    `UPWARD`, `TONEAREST` and `TFLITE` take a multiplier of 31 bits and a shift
+    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even,
+    `TFLITE_FLOAT64` in float64, half away from zero.
     """
 
     NONE = 0

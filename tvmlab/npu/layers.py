@@ -6,7 +6,7 @@ multipliers. What a layer means is the formula of its instruction (`tvmlab.npu.i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -158,5 +158,5 @@ class Region:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    values: dict[str, Value] = field(default_factory=dict)
-    layers: tuple[Layer, ...] = ()
+    values: dict[str, Value]
+    layers: tuple[Layer, ...]

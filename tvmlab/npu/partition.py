@@ -39,10 +39,9 @@ def partition(
     Returns
     -------
     tvm.ir.IRModule
-        The module itself if it has regions already, or if the machine takes nothing of it; else a
-        module whose functions call regions: functions with the attributes ``Codegen``,
-        ``npu.config`` and ``global_symbol``, which hold composite functions. Layers keep the order
-        of the module's bindings.
+        The module itself if it has regions already, or if the machine takes nothing of it; else one
+        whose functions call regions: functions with the attributes ``Codegen``, ``npu.config`` and
+        ``global_symbol``, made of composite functions in the order of the module's bindings.
 
     Raises
     ------

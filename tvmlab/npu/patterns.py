@@ -64,7 +64,7 @@ class Check:
 
 
 def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:
-    """List what the machine takes as one.
+    """List what the machine takes as one: ``(name, pattern, check)``.
 
     Parameters
     ----------
@@ -74,12 +74,6 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
     layout : str, optional
         ``"NCHW"`` or ``"NHWC"``: what images have in the other order is refused. Left out, both
         are taken; then a module should have but one.
-
-    Returns
-    -------
-    list of tuple
-        ``(name, pattern, check)``. The check gets the graph that matched and says whether the
-        machine takes it; its `Check.reason` says why not.
 
     Raises
     ------

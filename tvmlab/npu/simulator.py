@@ -49,21 +49,12 @@ def load() -> Any:
 
 
 def module(symbol: str, program: bytes) -> tvm.runtime.Module:
-    """Make a runtime module of a program.
+    """Make a runtime module of what `tvmlab.npu.program.Program.to_bytes` gave.
 
-    Parameters
-    ----------
-    symbol : str
-        The name of its one function, which takes the program's inputs, then its outputs, in the
-        order of the program's table: tensors in host memory. It fills the outputs.
-    program : bytes
-        What `tvmlab.npu.program.Program.to_bytes` gave.
-
-    Returns
-    -------
-    tvm.runtime.Module
-        A module of kind ``tvmlab_npu``. It can be exported with others in a library; a process
-        that loads the library calls `load` first. Several threads may call its function at once.
+    It is of kind ``tvmlab_npu`` and has one function, `symbol`, which takes the program's inputs,
+    then its outputs, in the order of its table: tensors in host memory, of which it fills the
+    outputs. Several threads may call it at once. The module can be exported with others in a
+    library; a process that loads the library calls `load` first.
 
     Raises
     ------
