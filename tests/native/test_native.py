@@ -15,7 +15,7 @@ from tvmlab import native
 
 GOLDEN = Path(__file__).parents[1] / "data" / "qnn_quantize"
 CASES = json.loads((GOLDEN / "cases.json").read_text())
-DTYPES = ("int8", "uint8", "int32")
+DTYPES = ("int8", "uint8", "int16", "int32")
 
 
 def reference(x, scale, zero_point, axis, dtype):
@@ -103,7 +103,7 @@ BAD = {
     "x is float64": ((X.astype("float64"), 1.0, 0), {}, TypeError, "x must be float32"),
     "zero is a float": ((X, 1.0, 0.5), {}, TypeError, "zero_point must hold integers"),
     "zero is too large": ((X, 1.0, 2**31), {}, ValueError, "fit into int32"),
-    "dtype": ((X, 1.0, 0), {"dtype": "int16"}, TypeError, "out must be int8, uint8 or int32"),
+    "dtype": ((X, 1.0, 0), {"dtype": "int64"}, TypeError, "out must be int8, uint8, int16"),
 }
 
 

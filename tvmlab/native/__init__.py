@@ -1,23 +1,10 @@
 """The C++ parts of the package, as sources; they are built on first use.
 
-A library that was built before is loaded only where no other user could have changed it
-(`tvmlab.toolchain.build_extension`).
-
-`quantizer` is the constant quantizer: the arithmetic of Relay's `qnn.quantize` in `quantize.cc`,
-its border to Python and TVM in `module.cc`.
-
-`const_fold` is a whole Relax pass, `QnnQuantizeConstFold`: pattern, callback and rewrite in
-`pass.cc`, one call's arithmetic in `fold.cc`, by the quantizer's `quantize.cc`.
-
-`npu` is the simulator of the accelerator, which `tvmlab.npu.simulator` builds with CMake: the bytes
-of a program are read (`program.cc`), verified (`verify.cc`), counted (`timing.cc`) and executed
-(`machine.h`, and a file for each kind of instruction); `module.cc` is the border.
-
-`recorder` is the clock beside TVM's virtual machine that `tvmlab.profiling` reads.
-
-`deploy` is a program that runs packages without Python, which `tvmlab.deploy` builds: the package
-is read (`package.cc`) and loaded (`network.cc`); arrays are files (`npy.cc`); `main.cc` is the
-command. `smallest.cc` is the least of it.
+`quantizer` is the constant quantizer, the arithmetic of Relay's `qnn.quantize`, and `const_fold`
+the Relax pass that folds constants by it; both are one extension. `npu` is the simulator of the
+accelerator (`tvmlab.npu.simulator`), `recorder` the clock that the profiler reads
+(`tvmlab.runtime.profiling`), and `deploy` a program that runs packages without Python
+(`tvmlab.deploy`).
 """
 
 from __future__ import annotations
@@ -34,30 +21,19 @@ from ..support import toolchain
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["CONST_FOLD", "QUANTIZER", "qnn_quantize_const_fold", "quantize", "quantizer"]
+__all__ = ["CONST_FOLD", "QUANTIZER", "qnn_quantize_const_fold", "quantize"]
 
 #: The folder of the constant quantizer's sources, Makefile and CMakeLists.txt.
 QUANTIZER = Path(__file__).resolve().parent / "quantizer"
 
-#: The folder of the pass's sources, Makefile and CMakeLists.txt.
+#: The folder of the pass's source.
 CONST_FOLD = QUANTIZER.with_name("const_fold")
 
 
 @cache
-def quantizer() -> Any:
-    """Build (once) and load the constant quantizer.
-
-    Returns
-    -------
-    tvm_ffi.Module
-        It has one function, `quantize(x, scale, zero_point, axis, out)`, which fills `out`.
-
-    Raises
-    ------
-    tvmlab.errors.ToolchainError
-        If there is no C++ compiler, or the cache folder cannot be written.
-    """
-    sources = [QUANTIZER / "quantize.cc", QUANTIZER / "module.cc"]
+def _extension() -> Any:
+    """Build and load the quantizer and the pass, once."""
+    sources = [QUANTIZER / "quantize.cc", QUANTIZER / "module.cc", CONST_FOLD / "pass.cc"]
     return toolchain.load_extension(toolchain.build_extension(sources, name="quantizer"))
 
 
@@ -83,7 +59,7 @@ def quantize(
         One value, or one for each index of `axis`.
     axis : int
         The channels' axis; counts from the end if negative.
-    dtype : {"int8", "uint8", "int32"}
+    dtype : {"int8", "uint8", "int16", "int32"}
         What to return.
 
     Returns
@@ -110,25 +86,26 @@ def quantize(
         raise ValueError("zero_point must fit into int32")
     values = np.asarray(x)
     out = np.empty(values.shape, dtype)
-    quantizer().quantize(_plain(values), _plain(scales), _plain(zeros.astype(np.int32)), axis, out)
+    given = (values, scales, zeros.astype(np.int32))
+    # DLPack hands over contiguous arrays that may be written to.
+    plain = (np.require(array, requirements=["C", "W"]) for array in given)
+    _extension().quantize(*plain, axis, out)
     return out
 
 
 def qnn_quantize_const_fold() -> tvm.transform.Pass:
     """Build (once), load and make the C++ pass `QnnQuantizeConstFold`.
 
-    A ``relax.qnn.quantize`` of three constants becomes a constant, by the arithmetic of `quantize`;
-    float16 data are widened first, and int16 results are int32 ones cut to size. Variables that
-    stand for constants count as constants. Where anything was folded, all of those give way to what
-    they stand for; only what the function returns keeps its name.
+    A ``relax.qnn.quantize`` of three constants, or of variables bound to constants, becomes a
+    constant, computed by `quantize`. A quantize of float16 data stays as it is.
 
     Returns
     -------
     tvm.transform.Pass
         A function pass of opt_level 0, for every Relax function of a module. It raises
-        `tvmlab.errors.InputError`, with the operand's name, for a constant that means nothing: a
-        scale that is not positive and finite, a zero point out of the dtype's range, another number
-        of them than of channels, an axis out of range, a NaN in the data.
+        `tvmlab.errors.InputError` for a scale that is not positive and finite, a zero point out of
+        the dtype's range, another number of them than of channels, an axis out of range, or a NaN
+        in the data.
 
     Raises
     ------
@@ -137,21 +114,8 @@ def qnn_quantize_const_fold() -> tvm.transform.Pass:
 
     Notes
     -----
-    The source is the customer's pass of the Relay years, a `DFPatternRewrite` in C++. TVM's headers
-    are not shipped any more; this one needs those of tvm-ffi only.
+    The source needs the headers of tvm-ffi only, because TVM's wheels no longer ship TVM's own.
     """
     from .. import qnn  # noqa: F401  (registers the operator, and the errors' names)
 
-    return _const_fold().qnn_quantize_const_fold()
-
-
-@cache
-def _const_fold() -> Any:
-    """Build and load the pass, once: even to find it built takes a third of a second."""
-    sources = [CONST_FOLD / "pass.cc", CONST_FOLD / "fold.cc", QUANTIZER / "quantize.cc"]
-    return toolchain.load_extension(toolchain.build_extension(sources, name="const_fold"))
-
-
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """The same values in one block of memory that DLPack can hand over: it refuses read-only."""
-    return np.require(array, requirements=["C", "W"])
+    return _extension().qnn_quantize_const_fold()

@@ -6,13 +6,62 @@
 // from where it was found, and ask it for its fields by name.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/accessor.h>
 #include <tvm/ffi/rvalue_ref.h>
 
 #include <array>
 
-#include "fold.h"
+namespace tvmlab {
+
+namespace ffi = tvm::ffi;
+
+// The constant quantizer, which checks its arguments: ../quantizer/module.cc.
+void QuantizeInto(ffi::TensorView x, ffi::TensorView scale, ffi::TensorView zero_point,
+                  int64_t axis, ffi::TensorView out);
+
+namespace {
+
+// What a call of relax.qnn.quantize has, under its own names.
+struct QuantizeCall {
+  ffi::Tensor data, output_scale, output_zero_point;
+  int64_t axis;
+  ffi::String out_dtype;
+};
+
+// The quantized tensor, or nothing if the operands have dtypes that the quantizer does not take.
+// Throws tvmlab.errors.InputError, which the package has registered under this name.
+ffi::Optional<ffi::Tensor> Fold(const QuantizeCall& call) {
+  constexpr DLDataType kFloat32{kDLFloat, 32, 1}, kInt32{kDLInt, 32, 1};
+  if (call.data.dtype() != kFloat32 || call.output_scale.dtype() != kFloat32 ||
+      call.output_zero_point.dtype() != kInt32) {
+    return std::nullopt;
+  }
+  const DLDataType dtype = ffi::StringToDLDataType(call.out_dtype);
+  // TVM allocates, because a constant may outlive the library with this code.
+  const auto allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
+  auto out = allocate(ffi::Shape(call.data.shape()), dtype, DLDevice{kDLCPU, 0}, nullptr)
+                 .cast<ffi::Tensor>();
+  try {
+    QuantizeInto(call.data, call.output_scale, call.output_zero_point, call.axis, out);
+  } catch (const ffi::Error& error) {
+    TVM_FFI_THROW(tvmlab.InputError) << error.message() << "\n  where: qnn.quantize";
+  }
+  const int64_t low = dtype.code == kDLInt ? -(int64_t{1} << (dtype.bits - 1)) : 0;
+  const int64_t high = low + (int64_t{1} << dtype.bits) - 1;
+  const auto* zeros = static_cast<const int32_t*>(call.output_zero_point.data_ptr());
+  for (int64_t c = 0; c < call.output_zero_point.numel(); ++c) {
+    if (low <= zeros[c] && zeros[c] <= high) continue;
+    TVM_FFI_THROW(tvmlab.InputError)
+        << "zero_point[" << c << "] is " << zeros[c] << "; values of " << call.out_dtype
+        << " lie in " << low << " to " << high << "\n  where: qnn.quantize";
+  }
+  return out;
+}
+
+}  // namespace
+}  // namespace tvmlab
 
 namespace {
 

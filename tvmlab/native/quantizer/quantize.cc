@@ -41,11 +41,11 @@ int64_t Quantize(const float* in, Layout layout, PerChannel<float> scale,
   return -1;
 }
 
-template int64_t Quantize<int8_t>(const float*, Layout, PerChannel<float>, PerChannel<int32_t>,
-                                  int8_t*);
-template int64_t Quantize<uint8_t>(const float*, Layout, PerChannel<float>, PerChannel<int32_t>,
-                                   uint8_t*);
-template int64_t Quantize<int32_t>(const float*, Layout, PerChannel<float>, PerChannel<int32_t>,
-                                   int32_t*);
+#define TVMLAB_INSTANTIATE(Out) \
+  template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, Out*);
+TVMLAB_INSTANTIATE(int8_t)
+TVMLAB_INSTANTIATE(uint8_t)
+TVMLAB_INSTANTIATE(int16_t)
+TVMLAB_INSTANTIATE(int32_t)
 
 }  // namespace tvmlab

@@ -30,7 +30,8 @@ struct PerChannel {
 
 // Quantizes layout.outer * layout.channels * layout.inner values from `in` to `out`.
 // Infinities saturate. A NaN has no integer: returns the position of the first one, and -1 when
-// there is none. Scales must be positive and finite. Instantiated for int8_t, uint8_t and int32_t.
+// there is none. Scales must be positive and finite. Instantiated for int8_t, uint8_t, int16_t,
+// int32_t.
 template <typename Out>
 int64_t Quantize(const float* in, Layout layout, PerChannel<float> scale,
                  PerChannel<int32_t> zero_point, Out* out);
