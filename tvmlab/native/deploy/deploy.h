@@ -21,40 +21,19 @@ struct Refused : std::runtime_error {
   std::string where, fix;
 };
 
-struct Input {
-  std::string name, dtype;
-  // Numbers, and names of sizes that are only known at run time: equal names are equal sizes.
-  std::vector<std::string> shape;
-};
-
-struct Package {
-  std::string path;
-  std::vector<Input> inputs;
-  std::vector<std::string> runtimes;  // kinds of modules that a library of their own reads
-  int64_t threads = 0;                // that it was compiled for; 0 for any number
-};
-
-// Joins words with commas, as in "1, n".
-std::string Joined(const std::vector<std::string>& words);
-
-/*!
- * \brief Check every byte of a package, and that it is for this kind of processor.
- *
- * Nothing of it runs. The version of TVM that compiled it is not compared, because TVM's runtime
- * library does not tell its own.
- */
-Package Open(const std::string& path);
+/*! \brief Read a whole file; an error calls it `name`. */
+std::string Contents(const std::string& path, const std::string& name);
 
 /*! \brief Read an array from a .npy file: numbers or truth values, little-endian, in C order. */
 tvm::ffi::Tensor ReadNpy(const std::string& path);
 
-/*! \brief Write a tensor as a .npy file, which appears whole or not at all. */
+/*! \brief Write a tensor as a .npy file. */
 void WriteNpy(const std::string& path, const tvm::ffi::Tensor& tensor);
 
 class Network {
  public:
-  /*! \brief Load a package that Open has checked, and before it the libraries that it needs. */
-  Network(Package package, const std::vector<std::string>& libraries);
+  /*! \brief Check a package's checksum and processor; load it, and before it the libraries. */
+  Network(std::string path, const std::vector<std::string>& libraries);
 
   /*! \brief Refuse inputs, read from these files, that are not what the network takes. */
   void Check(const std::vector<tvm::ffi::Tensor>& inputs,
@@ -64,8 +43,15 @@ class Network {
   std::vector<tvm::ffi::Tensor> Run(const std::vector<tvm::ffi::Tensor>& inputs);
 
  private:
-  Package package_;
-  tvm::ffi::Module machine_;
+  struct Input {
+    std::string name, dtype;
+    // Numbers, and names of sizes that are only known at run time: equal names are equal sizes.
+    std::vector<std::string> shape;
+  };
+
+  std::string path_;
+  std::vector<Input> inputs_;
+  tvm::ffi::Optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function main_;
 };
 

@@ -1,22 +1,24 @@
 // Runs a package of tvmlab without Python.
 //
-//   deploy PACKAGE [INPUT.npy ...] [--top N] [--labels FILE] [--output FOLDER] [--repeats N]
-//          [--library FILE]
-//
 // The exit status is 0 where all went well, 1 where something was refused (standard error says
 // what, where, and what to do), 2 for a command line that is not understood.
+#include <getopt.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deploy.h"
@@ -34,50 +36,54 @@ constexpr char kUsage[] =
     "  --repeats N      time N calls after the first (10)\n"
     "  --library FILE   load a library before: an accelerator's, or more of TVM's functions\n";
 
-struct Usage {
-  std::string wrong;
-};
-
 struct Options {
   std::string package, labels, output;
   std::vector<std::string> inputs, libraries;
   size_t top = 5, repeats = 10;
 };
 
-size_t Count(const std::string& name, const std::string& text) {
-  if (text.empty() || text.size() > 6 || text.find_first_not_of("0123456789") != text.npos) {
-    throw Usage{name + " takes a number from 0 to 999999, not '" + text + "'"};
-  }
-  return std::stoul(text);
+[[noreturn]] void ExitWithUsage() {
+  std::fputs(kUsage, stderr);
+  std::exit(2);
 }
 
-Options Read(const std::vector<std::string>& words) {
-  Options options;
-  std::vector<std::string> files;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i].compare(0, 2, "--") != 0) {
-      files.push_back(words[i]);
-      continue;
-    }
-    const std::string& name = words[i];
-    if (i + 1 == words.size()) throw Usage{name + " is the last word"};
-    const std::string& value = words[++i];
-    if (name == "--top")
-      options.top = Count(name, value);
-    else if (name == "--labels")
-      options.labels = value;
-    else if (name == "--output")
-      options.output = value;
-    else if (name == "--repeats")
-      options.repeats = Count(name, value);
-    else if (name == "--library")
-      options.libraries.push_back(value);
-    else
-      throw Usage{"there is no option " + name};
+size_t Count(std::string_view text) {
+  size_t count = 0;
+  const auto end = text.data() + text.size();
+  if (const auto [at, error] = std::from_chars(text.data(), end, count);
+      at != end || text.empty()) {
+    std::fprintf(stderr, "'%s' is no number\n", text.data());
+    ExitWithUsage();
   }
-  if (files.empty()) throw Usage{"no package is named"};
-  options.package = files[0];
-  options.inputs.assign(files.begin() + 1, files.end());
+  return count;
+}
+
+Options Read(int argc, char** argv) {
+  static const option kOptions[] = {{"top", required_argument, nullptr, 't'},
+                                    {"labels", required_argument, nullptr, 'l'},
+                                    {"output", required_argument, nullptr, 'o'},
+                                    {"repeats", required_argument, nullptr, 'r'},
+                                    {"library", required_argument, nullptr, 'b'},
+                                    {"help", no_argument, nullptr, 'h'},
+                                    {}};
+  Options options;
+  for (int found; (found = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
+    switch (found) {
+      case 't': options.top = Count(optarg); break;
+      case 'l': options.labels = optarg; break;
+      case 'o': options.output = optarg; break;
+      case 'r': options.repeats = Count(optarg); break;
+      case 'b': options.libraries.emplace_back(optarg); break;
+      case 'h': std::fputs(kUsage, stdout); std::exit(0);
+      default: ExitWithUsage();
+    }
+  }
+  if (optind == argc) {
+    std::fputs("no package is named\n", stderr);
+    ExitWithUsage();
+  }
+  options.package = argv[optind];
+  options.inputs.assign(argv + optind + 1, argv + argc);
   return options;
 }
 
@@ -100,52 +106,35 @@ void OnIllegalInstruction(int) {
 }
 
 template <typename T>
-T As(const char* bytes) {
+double Number(const char* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
-
-// IEEE 754's binary16: a sign, 5 bits of exponent, 10 of mantissa.
-double Half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  double size = std::ldexp(exponent ? 1024 + mantissa : mantissa, std::max(exponent, 1) - 25);
-  if (exponent == 31) size = mantissa ? std::nan("") : HUGE_VAL;
-  return bits >> 15 ? -size : size;
-}
-
-double Number(const char* bytes, DLDataType dtype) {
-  switch (dtype.code << 8 | dtype.bits) {
-    case kDLFloat << 8 | 16: return Half(As<uint16_t>(bytes));
-    case kDLFloat << 8 | 32: return As<float>(bytes);
-    case kDLFloat << 8 | 64: return As<double>(bytes);
-    case kDLInt << 8 | 8: return As<int8_t>(bytes);
-    case kDLInt << 8 | 16: return As<int16_t>(bytes);
-    case kDLInt << 8 | 32: return As<int32_t>(bytes);
-    case kDLInt << 8 | 64: return static_cast<double>(As<int64_t>(bytes));
-    case kDLBool << 8 | 8:
-    case kDLUInt << 8 | 8: return As<uint8_t>(bytes);
-    case kDLUInt << 8 | 16: return As<uint16_t>(bytes);
-    case kDLUInt << 8 | 32: return As<uint32_t>(bytes);
-    case kDLUInt << 8 | 64: return static_cast<double>(As<uint64_t>(bytes));
-    default:
-      throw Refused("the numbers of the first output cannot be listed, which is of " +
-                        std::string(tvm::ffi::DLDataTypeToString(dtype)),
-                    "main", "leave them out by --top 0");
-  }
+  return static_cast<double>(value);
 }
 
 // Prints the largest numbers of each row, NaNs last.
 void Print(const tvm::ffi::Tensor& output, size_t count, const std::vector<std::string>& labels) {
-  const auto shape = output.shape();
-  const size_t classes = shape.empty() ? 1 : static_cast<size_t>(shape.back());
-  const char* bytes = static_cast<const char*>(output.data_ptr()) + output.byte_offset();
+  static const std::map<std::string, double (*)(const char*)> kNumbers = {
+      {"float32", Number<float>},   {"float64", Number<double>},  {"bool", Number<uint8_t>},
+      {"int8", Number<int8_t>},     {"int16", Number<int16_t>},   {"int32", Number<int32_t>},
+      {"int64", Number<int64_t>},   {"uint8", Number<uint8_t>},   {"uint16", Number<uint16_t>},
+      {"uint32", Number<uint32_t>}, {"uint64", Number<uint64_t>},
+  };
+  const std::string dtype = tvm::ffi::DLDataTypeToString(output.dtype());
+  const auto number = kNumbers.find(dtype);
+  if (number == kNumbers.end()) {
+    throw Refused("the numbers of the first output cannot be listed, which is of " + dtype, "main",
+                  "leave them out by --top 0");
+  }
   const auto all = static_cast<size_t>(output.numel());
+  const size_t classes = output.ndim() == 0 ? 1 : static_cast<size_t>(output.shape().back());
+  const char* bytes = static_cast<const char*>(output.data_ptr()) + output.byte_offset();
   std::vector<double> row(classes);
   std::vector<size_t> order(classes);
-  for (size_t start = 0; count > 0 && start < all; start += classes) {
-    for (size_t i = 0; i < classes; ++i) {
-      row[i] = Number(bytes + (start + i) * (output.dtype().bits / 8U), output.dtype());
+  for (size_t start = 0; start < all; start += classes) {
+    for (double& one : row) {
+      one = number->second(bytes);
+      bytes += output.dtype().bits / 8;
     }
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -174,12 +163,12 @@ double Median(Network& network, const std::vector<tvm::ffi::Tensor>& inputs, siz
 
 void Deploy(const Options& options) {
   const std::vector<std::string> labels = Lines(options.labels);
-  Network network(Open(options.package), options.libraries);
+  Network network(options.package, options.libraries);
   std::vector<tvm::ffi::Tensor> inputs;
   for (const std::string& path : options.inputs) inputs.push_back(ReadNpy(path));
   network.Check(inputs, options.inputs);
   const std::vector<tvm::ffi::Tensor> outputs = network.Run(inputs);
-  if (!outputs.empty()) Print(outputs[0], options.top, labels);
+  if (!outputs.empty() && options.top > 0) Print(outputs[0], options.top, labels);
   for (size_t i = 0; !options.output.empty() && i < outputs.size(); ++i) {
     WriteNpy(options.output + "/" + std::to_string(i) + ".npy", outputs[i]);
   }
@@ -197,15 +186,8 @@ void Deploy(const Options& options) {
 
 int main(int argc, char** argv) try {
   std::signal(SIGILL, OnIllegalInstruction);
-  if (argc == 2 && std::string(argv[1]) == "--help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
-  Deploy(Read({argv + 1, argv + argc}));
+  Deploy(Read(argc, argv));
   return 0;
-} catch (const Usage& usage) {
-  std::fprintf(stderr, "%s\n%s", usage.wrong.c_str(), kUsage);
-  return 2;
 } catch (const Refused& refused) {
   std::fprintf(stderr, "%s\n  where: %s\n  to do: %s\n", refused.what(), refused.where.c_str(),
                refused.fix.c_str());
