@@ -21,10 +21,10 @@ constexpr int64_t kGathered = 1 << 16;  // numbers of the left matrix at a time:
 class Gather {
  public:
   Gather(const uint8_t* sram, const Matmul& m)
-      : in_(Input(m)),
+      : in_(m.in),
         rows_(Rows(m)),
         cols_(Cols(m)),
-        channels_(m.channels),
+        channels_(m.in.channels),
         sram_(sram),
         padding_(static_cast<float>(m.pad_value)),
         dense_(cols_.dilation == 1 && in_.pixel_stride == in_.channels) {}
@@ -93,7 +93,7 @@ void Repack(const uint8_t* weights, int64_t depth, int64_t channels, int64_t col
 
 void Machine::Execute(const Matmul& m) {
   static const Multiply multiply = FastestMultiply();
-  const int64_t depth = int64_t{m.kernel_h} * m.kernel_w * m.channels;
+  const int64_t depth = int64_t{m.kernel_h} * m.kernel_w * m.in.channels;
   const int64_t pixels = int64_t{m.out_rows} * m.out_cols, channels = m.out_channels;
   float* weights = Room(columns_, CeilDiv(channels, kBlock) * depth * kBlock);
   Repack(&sram_[static_cast<size_t>(m.weights)], depth, channels, program_.config.columns, weights);

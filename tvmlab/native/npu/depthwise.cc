@@ -15,14 +15,13 @@ void MultiplyAdd(const int32_t* x, const int32_t* weights, int64_t count, uint32
 }  // namespace
 
 void Machine::Execute(const Depthwise& d) {
-  const View in = Input(d);
   const Axis rows = npu::Rows(d), cols = npu::Cols(d);
-  const auto channels = static_cast<size_t>(d.channels);
+  const auto channels = static_cast<size_t>(d.in.channels);
   std::vector<int32_t> weights(static_cast<size_t>(d.kernel_h) * d.kernel_w * channels);
-  Widen(&sram_[static_cast<size_t>(d.weights)], static_cast<Dtype>(d.weight_dtype),
+  Widen(&sram_[static_cast<size_t>(d.weights)], d.weight_dtype,
         static_cast<int64_t>(weights.size()), weights.data());
   std::vector<uint32_t> bias;
-  if (d.bias >= 0) bias = Table<uint32_t>(d.bias, d.channels);
+  if (d.bias >= 0) bias = Table<uint32_t>(d.bias, d.in.channels);
   const std::vector<int32_t> padding(channels, d.pad_value);
   std::vector<int32_t> pixel(channels);
   uint32_t* sums = Sums(d.sums);
@@ -34,8 +33,8 @@ void Machine::Execute(const Depthwise& d) {
         for (int64_t j = 0; j < d.kernel_w; ++j, tap += channels) {
           const int64_t row = rows.At(y, i), col = cols.At(x, j);
           const bool inside = rows.Inside(row) && cols.Inside(col);
-          if (inside) Widen(Pixel(in, row, col), in.dtype, d.channels, pixel.data());
-          MultiplyAdd(inside ? pixel.data() : padding.data(), tap, d.channels, sums);
+          if (inside) Widen(Pixel(d.in, row, col), d.in.dtype, d.in.channels, pixel.data());
+          MultiplyAdd(inside ? pixel.data() : padding.data(), tap, d.in.channels, sums);
         }
       }
     }

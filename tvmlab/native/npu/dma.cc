@@ -36,13 +36,12 @@ void Copy(uint8_t* to, const Box& to_box, const uint8_t* from, const Box& from_b
   std::array<Step, 4> steps;
   size_t used = 0;  // the innermost first; what is contiguous on both sides moves as one
   for (size_t i = 4; i-- > 0;) {
-    const auto [count, to_stride] = to_box.dimensions[i];
-    const int64_t from_stride = from_box.dimensions[i].stride;
-    if (count == 1) continue;
-    if (used == 0 && to_stride == bytes && from_stride == bytes) {
-      bytes *= count;
+    const Step step{to_box.counts[i], to_box.strides[i], from_box.strides[i]};
+    if (step.count == 1) continue;
+    if (used == 0 && step.to == bytes && step.from == bytes) {
+      bytes *= step.count;
     } else {
-      steps[used++] = {count, to_stride, from_stride};
+      steps[used++] = step;
     }
   }
   while (used < 4) steps[used++] = {1, 0, 0};
@@ -60,12 +59,12 @@ void Copy(uint8_t* to, const Box& to_box, const uint8_t* from, const Box& from_b
 
 void Machine::Execute(const Load& load) {
   const uint8_t* from = tensors_[static_cast<size_t>(load.tensor)] + load.offset;
-  Copy(&sram_[static_cast<size_t>(load.address)], InSram(load), from, InDram(load));
+  Copy(&sram_[static_cast<size_t>(load.address)], load.sram(), from, load.dram());
 }
 
 void Machine::Execute(const Store& store) {
   uint8_t* to = tensors_[static_cast<size_t>(store.tensor)] + store.offset;
-  Copy(to, InDram(store), &sram_[static_cast<size_t>(store.address)], InSram(store));
+  Copy(to, store.dram(), &sram_[static_cast<size_t>(store.address)], store.sram());
 }
 
 }  // namespace tvmlab::npu

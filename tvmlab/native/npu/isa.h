@@ -1,14 +1,14 @@
 // The accelerator's instructions, field by field in the order of tvmlab/npu/isa.py, which says what
-// they mean. A test compares the two through Listing().
+// they mean. All fields have 32 bits.
 #ifndef TVMLAB_NPU_ISA_H_
 #define TVMLAB_NPU_ISA_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
-#include <utility>
 #include <variant>
+#include <vector>
 
 namespace tvmlab::npu {
 
@@ -21,85 +21,156 @@ constexpr int64_t Bytes(Dtype dtype) {
   return dtype == Dtype::kInt32 ? 4 : dtype == Dtype::kInt16 ? 2 : 1;
 }
 
-// clang-format off
-// Each list makes a struct of 32-bit integers and the row of its names.
-#define TVMLAB_NPU_TRANSFER(X)                                                                  \
-  X(layer) X(tensor) X(offset) X(address) X(element) X(count0) X(count1) X(count2) X(count3)    \
-  X(dram0) X(dram1) X(dram2) X(dram3) X(sram0) X(sram1) X(sram2) X(sram3)
-#define TVMLAB_NPU_WINDOW(X)                                                                    \
-  X(layer) X(address) X(row_stride) X(pixel_stride) X(in_dtype) X(in_rows) X(in_cols)           \
-  X(channels) X(pad_top) X(pad_left) X(pad_value) X(weights) X(kernel_h) X(kernel_w)            \
-  X(stride_h) X(stride_w) X(dilation_h) X(dilation_w) X(out_rows) X(out_cols) X(out_channels)   \
-  X(sums) X(bias)
-#define TVMLAB_NPU_DEPTHWISE(X) TVMLAB_NPU_WINDOW(X) X(weight_dtype)
-#define TVMLAB_NPU_REQUANTIZE(X)                                                                \
-  X(layer) X(sums) X(rows) X(cols) X(channels) X(sum_low) X(sum_high) X(rounding)               \
-  X(multipliers) X(shifts) X(per_channel) X(zero_point) X(low) X(high) X(address)               \
-  X(row_stride) X(pixel_stride) X(out_dtype)
-#define TVMLAB_NPU_ADD(X)                                                                       \
-  X(layer) X(rows) X(cols) X(channels) X(lhs_address) X(lhs_row_stride) X(lhs_pixel_stride)     \
-  X(lhs_dtype) X(lhs_zero) X(lhs_rounding) X(lhs_multiplier) X(lhs_shift) X(rhs_address)        \
-  X(rhs_row_stride) X(rhs_pixel_stride) X(rhs_dtype) X(rhs_zero) X(rhs_rounding)                \
-  X(rhs_multiplier) X(rhs_shift) X(left_shift) X(out_rounding) X(out_multiplier) X(out_shift)   \
-  X(out_zero) X(low) X(high) X(out_address) X(out_row_stride) X(out_pixel_stride) X(out_dtype)
-#define TVMLAB_NPU_POOL(X)                                                                      \
-  X(layer) X(kind) X(address) X(row_stride) X(pixel_stride) X(dtype) X(in_rows) X(in_cols)      \
-  X(channels) X(kernel_h) X(kernel_w) X(stride_h) X(stride_w) X(dilation_h) X(dilation_w)       \
-  X(pad_top) X(pad_left) X(pad_bottom) X(pad_right) X(count_pad) X(in_zero) X(out_zero)         \
-  X(multiplier) X(shift) X(out_rows) X(out_cols) X(out_address) X(out_row_stride)               \
-  X(out_pixel_stride)
-#define TVMLAB_NPU_SUM(X)                                                                       \
-  X(layer) X(address) X(row_stride) X(pixel_stride) X(dtype) X(rows) X(cols) X(channels) X(low) \
-  X(start) X(accumulate) X(sums)
-#define TVMLAB_NPU_SYNC(X) X(layer)
-// clang-format on
+// Four nested strides, the outermost first, over pieces of `run` bytes.
+struct Box {
+  std::array<int32_t, 4> counts, strides;
+  int64_t run;
 
-#define TVMLAB_NPU_FIELD(name) int32_t name;
-#define TVMLAB_NPU_NAME(name) " " #name
-#define TVMLAB_NPU_STRUCT(Name, opcode, unit, LIST)               \
-  struct Name {                                                   \
-    static constexpr int32_t kOpcode = opcode;                    \
-    static constexpr Unit kUnit = unit;                           \
-    static constexpr const char* kName = #Name;                   \
-    static constexpr const char* kFields = LIST(TVMLAB_NPU_NAME); \
-    LIST(TVMLAB_NPU_FIELD)                                        \
+  // The same bytes, with a longer run where inner dimensions are contiguous.
+  Box Joined() const {
+    Box joined = *this;
+    for (size_t i = 4; i-- > 0 && (counts[i] == 1 || strides[i] == joined.run);) {
+      joined.run *= counts[i];
+      joined.counts[i] = 1;
+    }
+    return joined;
+  }
+  int64_t Runs() const { return int64_t{counts[0]} * counts[1] * counts[2] * counts[3]; }
+};
+
+// An image in SRAM.
+struct Strided {
+  int32_t address, row_stride, pixel_stride;
+  Dtype dtype;
+};
+struct View : Strided {
+  int32_t rows, cols, channels;
+
+  Box box() const {
+    return {{1, 1, rows, cols}, {0, 0, row_stride, pixel_stride}, channels * Bytes(dtype)};
+  }
+  int64_t bytes() const { return Bytes(dtype) * rows * cols * channels; }
+};
+
+#define TVMLAB_NPU_KIND(Name, opcode, unit)   \
+  static constexpr const char* kName = #Name; \
+  static constexpr int32_t kOpcode = opcode;  \
+  static constexpr Unit kUnit = Unit::unit
+
+struct Transfer {
+  int32_t layer, tensor, offset, address, element;
+  std::array<int32_t, 4> counts, dram_strides, sram_strides;
+
+  Box dram() const { return {counts, dram_strides, element}; }
+  Box sram() const { return {counts, sram_strides, element}; }
+  int64_t bytes() const { return element * dram().Runs(); }
+};
+struct Load : Transfer {
+  TVMLAB_NPU_KIND(Load, 1, kDma);
+};
+struct Store : Transfer {
+  TVMLAB_NPU_KIND(Store, 2, kDma);
+};
+
+struct Window {
+  int32_t layer;
+  View in;
+  int32_t pad_top, pad_left, pad_value, weights, kernel_h, kernel_w, stride_h, stride_w;
+  int32_t dilation_h, dilation_w, out_rows, out_cols, out_channels, sums, bias;
+};
+struct Matmul : Window {
+  TVMLAB_NPU_KIND(Matmul, 3, kArray);
+};
+struct Depthwise : Window {
+  TVMLAB_NPU_KIND(Depthwise, 4, kVector);
+  Dtype weight_dtype;
+};
+
+struct Requantize {
+  TVMLAB_NPU_KIND(Requantize, 5, kVector);
+  int32_t layer, sums, rows, cols, channels, sum_low, sum_high;
+  Rounding rounding;
+  int32_t multipliers, shifts, per_channel, zero_point, low, high;
+  Strided to;
+
+  View out() const { return {to, rows, cols, channels}; }
+  int64_t tables() const { return per_channel ? channels : 1; }
+};
+
+struct Add {
+  TVMLAB_NPU_KIND(Add, 6, kVector);
+  struct Side {
+    Strided view;
+    int32_t zero;
+    Rounding rounding;
+    int32_t multiplier, shift;
   };
+  int32_t layer, rows, cols, channels;
+  Side lhs, rhs;
+  int32_t left_shift;
+  Rounding out_rounding;
+  int32_t out_multiplier, out_shift, out_zero, low, high;
+  Strided to;
 
-TVMLAB_NPU_STRUCT(Load, 1, Unit::kDma, TVMLAB_NPU_TRANSFER)
-TVMLAB_NPU_STRUCT(Store, 2, Unit::kDma, TVMLAB_NPU_TRANSFER)
-TVMLAB_NPU_STRUCT(Matmul, 3, Unit::kArray, TVMLAB_NPU_WINDOW)
-TVMLAB_NPU_STRUCT(Depthwise, 4, Unit::kVector, TVMLAB_NPU_DEPTHWISE)
-TVMLAB_NPU_STRUCT(Requantize, 5, Unit::kVector, TVMLAB_NPU_REQUANTIZE)
-TVMLAB_NPU_STRUCT(Add, 6, Unit::kVector, TVMLAB_NPU_ADD)
-TVMLAB_NPU_STRUCT(Pool, 7, Unit::kVector, TVMLAB_NPU_POOL)
-TVMLAB_NPU_STRUCT(Sum, 8, Unit::kVector, TVMLAB_NPU_SUM)
-TVMLAB_NPU_STRUCT(Sync, 9, Unit::kAll, TVMLAB_NPU_SYNC)
+  View image(const Strided& view) const { return {view, rows, cols, channels}; }
+  bool both() const { return rhs.view.address >= 0; }
+};
+
+struct Pool {
+  TVMLAB_NPU_KIND(Pool, 7, kVector);
+  int32_t layer;
+  PoolKind kind;
+  View in;
+  int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
+  int32_t pad_top, pad_left, pad_bottom, pad_right, count_pad, in_zero, out_zero;
+  int32_t multiplier, shift, out_rows, out_cols, out_address, out_row_stride, out_pixel_stride;
+
+  View out() const {
+    return {
+        {out_address, out_row_stride, out_pixel_stride, in.dtype}, out_rows, out_cols, in.channels};
+  }
+};
+
+struct Sum {
+  TVMLAB_NPU_KIND(Sum, 8, kVector);
+  int32_t layer;
+  View in;
+  int32_t low, start, accumulate, sums;
+};
+
+struct Sync {
+  TVMLAB_NPU_KIND(Sync, 9, kAll);
+  int32_t layer;
+};
 
 using Instruction = std::variant<Load, Store, Matmul, Depthwise, Requantize, Add, Pool, Sum, Sync>;
 
-template <typename T>
-constexpr bool kIsTransfer = std::is_same_v<T, Load> || std::is_same_v<T, Store>;
-template <typename T>
-constexpr bool kIsWindow = std::is_same_v<T, Matmul> || std::is_same_v<T, Depthwise>;
+// One dimension of a window: what place of the input an output takes from a tap.
+struct Axis {
+  int64_t in, out, kernel, stride, dilation, pad;
 
-// Calls `use` with a default instruction of each kind.
-template <typename Use, size_t... I>
-void ForEachKind(const Use& use, std::index_sequence<I...>) {
-  (use(std::variant_alternative_t<I, Instruction>{}), ...);
-}
-template <typename Use>
-void ForEachKind(const Use& use) {
-  ForEachKind(use, std::make_index_sequence<std::variant_size_v<Instruction>>{});
-}
+  int64_t At(int64_t output, int64_t tap) const { return output * stride + tap * dilation - pad; }
+  bool Inside(int64_t place) const { return place >= 0 && place < in; }
 
-// A line for each kind: opcode, name, names of the fields.
-inline std::string Listing() {
-  std::string text;
-  ForEachKind([&text](auto kind) {
-    using Kind = decltype(kind);
-    text += std::to_string(Kind::kOpcode) + " " + Kind::kName + Kind::kFields + "\n";
-  });
-  return text;
+  // Which places of the input are taken by any.
+  std::vector<uint8_t> Touched() const {
+    std::vector<uint8_t> touched(static_cast<size_t>(in));
+    for (int64_t o = 0; o < out; ++o) {
+      for (int64_t k = 0; k < kernel; ++k) {
+        if (Inside(At(o, k))) touched[static_cast<size_t>(At(o, k))] = 1;
+      }
+    }
+    return touched;
+  }
+};
+
+template <typename Window>  // Matmul, Depthwise, Pool
+Axis Rows(const Window& w) {
+  return {w.in.rows, w.out_rows, w.kernel_h, w.stride_h, w.dilation_h, w.pad_top};
+}
+template <typename Window>
+Axis Cols(const Window& w) {
+  return {w.in.cols, w.out_cols, w.kernel_w, w.stride_w, w.dilation_w, w.pad_left};
 }
 
 }  // namespace tvmlab::npu

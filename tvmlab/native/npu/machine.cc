@@ -1,7 +1,5 @@
 #include "machine.h"
 
-#include "verify.h"
-
 namespace tvmlab::npu {
 
 Machine::Machine(const Program& program, const std::vector<void*>& parameters)
@@ -24,9 +22,7 @@ Machine::Machine(const Program& program, const std::vector<void*>& parameters)
 }
 
 void Machine::Run() {
-  for (size_t i = 0; i < program_.instructions.size(); ++i) {
-    At(program_, i, [this](const auto& instruction) { Execute(instruction); });
-  }
+  ForEach(program_, [this](const auto& instruction) { Execute(instruction); });
 }
 
 namespace {

@@ -7,9 +7,19 @@
 #include <memory>
 #include <vector>
 
-#include "clones.h"
 #include "program.h"
-#include "shapes.h"
+
+// Loops that are compiled for several generations of processors, one of which is chosen when the
+// library is loaded. GCC takes what a processor has ("avx2"), of "arch=..." one model alone. Clang
+// has another syntax, and sanitizers are not there yet when the choice is made.
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define TVMLAB_NPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TVMLAB_NPU_CLONES
+#endif
+// Part of the loop around it, whichever processor that is compiled for.
+#define TVMLAB_NPU_INLINE [[gnu::always_inline]] inline
 
 namespace tvmlab::npu {
 
@@ -32,7 +42,7 @@ class Machine {
   void Execute(const Sum& sum);
   void Execute(const Sync&) {}
 
-  uint8_t* Pixel(const View& view, int64_t y, int64_t x) {
+  uint8_t* Pixel(const Strided& view, int64_t y, int64_t x) {
     return &sram_[static_cast<size_t>(view.address + y * view.row_stride + x * view.pixel_stride)];
   }
 

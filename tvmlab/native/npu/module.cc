@@ -15,9 +15,6 @@
 #include <vector>
 
 #include "machine.h"
-#include "program.h"
-#include "refused.h"
-#include "verify.h"
 
 namespace {
 
@@ -27,74 +24,54 @@ using namespace tvmlab::npu;
 // Runs `use`; what it refuses becomes tvmlab.errors.SimulationError, in the words that
 // tvmlab.ir.dialect takes apart.
 template <typename Use>
-auto Translated(const Use& use) {
-  try {
-    return use();
-  } catch (const Refused& refused) {
-    const std::string where = refused.where.empty() ? "npu.simulator" : refused.where;
-    TVM_FFI_THROW(tvmlab.SimulationError) << refused.what() << "\n  where: " << where;
-  } catch (const std::bad_alloc&) {
-    TVM_FFI_THROW(tvmlab.SimulationError)
-        << "there is not enough memory for the machine's\n  where: npu.simulator";
-  }
+auto Translated(const Use& use) try {
+  return use();
+} catch (const Refused& refused) {
+  TVM_FFI_THROW(tvmlab.SimulationError) << refused.what() << "\n  where: " << refused.where;
   TVM_FFI_UNREACHABLE();
 }
 
-DLDataType ToDLPack(Dtype dtype) {
-  const auto bits = static_cast<uint8_t>(8 * Bytes(dtype));
-  return {static_cast<uint8_t>(dtype == Dtype::kUInt8 ? kDLUInt : kDLInt), bits, 1};
-}
-
 // Where a parameter's bytes are, once it is known to be what the table says.
-void* Check(const ffi::TensorView& view, const Tensor& expected, const std::string& name) {
+void* Check(const ffi::AnyView& argument, const Tensor& expected, const std::string& name) {
+  const auto view = argument.try_cast<ffi::TensorView>();
+  if (!view) TVM_FFI_THROW(tvmlab.InputError) << name << " is no tensor";
+  const auto code = static_cast<uint8_t>(expected.dtype == Dtype::kUInt8 ? kDLUInt : kDLInt);
+  const DLDataType dtype{code, static_cast<uint8_t>(8 * Bytes(expected.dtype)), 1};
   const ffi::Shape shape(expected.shape);
-  const auto device = view.device().device_type;
-  if (view.dtype() != ToDLPack(expected.dtype)) {
+  if (view->dtype() != dtype) {
+    TVM_FFI_THROW(tvmlab.InputError) << name << " must be " << ffi::DLDataTypeToString(dtype)
+                                     << ", and is " << ffi::DLDataTypeToString(view->dtype());
+  }
+  if (!std::equal(view->shape().begin(), view->shape().end(), shape.begin(), shape.end())) {
     TVM_FFI_THROW(tvmlab.InputError)
-        << name << " must be " << ffi::DLDataTypeToString(ToDLPack(expected.dtype)) << ", and is "
-        << ffi::DLDataTypeToString(view.dtype());
+        << name << " must have the shape " << shape << ", and has " << view->shape();
   }
-  if (!std::equal(view.shape().begin(), view.shape().end(), shape.begin(), shape.end())) {
-    TVM_FFI_THROW(tvmlab.InputError)
-        << name << " must have the shape " << shape << ", and has " << view.shape();
+  const auto device = view->device().device_type;
+  if (!view->IsContiguous() || (device != kDLCPU && device != kDLCUDAHost)) {
+    TVM_FFI_THROW(tvmlab.InputError) << name << " must be contiguous, in host memory: copy it";
   }
-  if (device != kDLCPU && device != kDLCUDAHost) {
-    TVM_FFI_THROW(tvmlab.InputError)
-        << name << " must be in host memory, and is on device type " << static_cast<int>(device);
-  }
-  if (!view.IsContiguous()) {
-    TVM_FFI_THROW(tvmlab.InputError) << name << " must be contiguous: copy it first";
-  }
-  if (view.data_ptr() == nullptr) TVM_FFI_THROW(tvmlab.InputError) << name << " has no data";
-  return static_cast<char*>(view.data_ptr()) + view.byte_offset();
+  return static_cast<char*>(view->data_ptr()) + view->byte_offset();
 }
 
 // What a module needs; it stays the same from then on, so any number of calls may run at once.
 struct Loaded {
   std::string symbol, bytes;
   Program program;
-  std::vector<Counters> counters;
-
-  Loaded(std::string_view symbol, std::string_view bytes)
-      : symbol(symbol), bytes(bytes), program(Read(bytes)), counters(Verify(program)) {}
 
   void Call(ffi::PackedArgs arguments) const {
     std::vector<void*> parameters;
+    int32_t count = 0;
     for (const Tensor& tensor : program.tensors) {
       if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
-      const auto i = static_cast<int32_t>(parameters.size());
+      const int32_t i = count++;
+      if (i >= arguments.size()) continue;
       const auto name = symbol + (tensor.kind == Kind::kInput ? ": input " : ": output ") +
                         std::to_string(i) + " (in the order of all parameters)";
-      if (i >= arguments.size()) {
-        TVM_FFI_THROW(tvmlab.InputError) << name << " is missing";
-      }
-      const auto view = arguments[i].try_cast<ffi::TensorView>();
-      if (!view) TVM_FFI_THROW(tvmlab.InputError) << name << " is no tensor";
-      parameters.push_back(Check(*view, tensor, name));
+      parameters.push_back(Check(arguments[i], tensor, name));
     }
-    if (static_cast<size_t>(arguments.size()) != parameters.size()) {
+    if (arguments.size() != count) {
       TVM_FFI_THROW(tvmlab.InputError)
-          << symbol << " takes " << parameters.size() << " tensors, and got " << arguments.size();
+          << symbol << " takes " << count << " tensors, and got " << arguments.size();
     }
     Translated([&] { Machine(program, parameters).Run(); });
   }
@@ -110,13 +87,13 @@ class NpuModule : public ffi::ModuleObj {
   }
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
-    if (std::string_view(name.data(), name.size()) != loaded_->symbol) return std::nullopt;
+    if (std::string(name) != loaded_->symbol) return std::nullopt;
     return ffi::Function::FromPacked(
         [loaded = loaded_](ffi::PackedArgs arguments, ffi::Any*) { loaded->Call(arguments); });
   }
 
+  // The symbol's length, the symbol, the program.
   ffi::Bytes SaveToBytes() const final {
-    // The symbol's length, the symbol, the program.
     const auto length = static_cast<uint32_t>(loaded_->symbol.size());
     const std::string head(reinterpret_cast<const char*>(&length), sizeof length);
     return ffi::Bytes(head + loaded_->symbol + loaded_->bytes);
@@ -124,34 +101,40 @@ class NpuModule : public ffi::ModuleObj {
 
   const Loaded& loaded() const { return *loaded_; }
 
-  static ffi::Module Make(std::string_view symbol, std::string_view bytes) {
-    return Translated([&] {
-      return ffi::Module(
-          ffi::make_object<NpuModule>(std::make_shared<const Loaded>(symbol, bytes)));
-    });
-  }
-
  private:
   std::shared_ptr<const Loaded> loaded_;
 };
 
-std::string_view View(const ffi::Bytes& bytes) { return {bytes.data(), bytes.size()}; }
+Program Verified(const std::string& bytes) {
+  Program program = Read(bytes);
+  Verify(program);
+  return program;
+}
+
+ffi::Module MakeModule(const std::string& symbol, const ffi::Bytes& program) {
+  return Translated([&] {
+    const std::string bytes(program);
+    return ffi::Module(ffi::make_object<NpuModule>(
+        std::make_shared<const Loaded>(Loaded{symbol, bytes, Verified(bytes)})));
+  });
+}
 
 ffi::Module LoadFromBytes(const ffi::Bytes& saved) {
-  const std::string_view bytes = View(saved);
+  const std::string bytes(saved);
   uint32_t length = 0;
   std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof length));
   Translated([&] {
     Require(length + sizeof length <= bytes.size(), "the saved module's bytes end too early");
   });
-  return NpuModule::Make(bytes.substr(sizeof length, length), bytes.substr(sizeof length + length));
+  const size_t end = sizeof length + length;
+  return MakeModule(bytes.substr(sizeof length, length), ffi::Bytes(bytes.substr(end)));
 }
 
 // All counters of a layer, then those of the next, in the order of CounterNames.
 ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
   return Translated([&] {
     ffi::Array<int64_t> flat;
-    for (const Counters& layer : Verify(Read(View(bytes)))) {
+    for (const Counters& layer : Count(Verified(std::string(bytes)))) {
 #define TVMLAB_NPU_PUSH(name) flat.push_back(layer.name);
       TVMLAB_NPU_COUNTERS(TVMLAB_NPU_PUSH)
 #undef TVMLAB_NPU_PUSH
@@ -162,7 +145,7 @@ ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
 
 ffi::Array<int64_t> CyclesOf(const ffi::Bytes& bytes) {
   return Translated([&] {
-    const std::vector<int64_t> cycles = Cycles(Read(View(bytes)));
+    const std::vector<int64_t> cycles = Cycles(Read({bytes.data(), bytes.size()}));
     return ffi::Array<int64_t>(cycles.begin(), cycles.end());
   });
 }
@@ -171,12 +154,6 @@ ffi::String CounterNames() {
 #define TVMLAB_NPU_NAMED(name) #name " "
   return TVMLAB_NPU_COUNTERS(TVMLAB_NPU_NAMED);
 #undef TVMLAB_NPU_NAMED
-}
-
-ffi::String InstructionNames() { return Listing(); }
-
-ffi::Module MakeModule(const ffi::String& symbol, const ffi::Bytes& program) {
-  return NpuModule::Make({symbol.data(), symbol.size()}, View(program));
 }
 
 // What MakeModule was given.
@@ -202,4 +179,3 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(described, Described)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(count, CountLayers)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(cycles, CyclesOf)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(counter_names, CounterNames)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(instruction_names, InstructionNames)

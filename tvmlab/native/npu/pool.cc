@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "machine.h"
-#include "refused.h"
 #include "rescale.h"
 
 namespace tvmlab::npu {
@@ -37,7 +35,7 @@ int64_t Lowest(Dtype dtype) {
 class Average {
  public:
   Average(const Pool& pool, int64_t inside, int64_t padded)
-      : pool_(pool), kind_(static_cast<PoolKind>(pool.kind)), inside_(inside) {
+      : pool_(pool), kind_(pool.kind), inside_(inside) {
     const int64_t counted = pool.count_pad ? padded : inside;
     padding_ = counted > 0 ? counted - inside : 1;  // a window of nothing averages to the padding
     count_ = std::max<int64_t>(counted, 1);
@@ -71,12 +69,12 @@ class Average {
 }  // namespace
 
 void Machine::Execute(const Pool& pool) {
-  const View in = Input(pool), out = Output(pool);
+  const View in = pool.in, out = pool.out();
   const Axis rows = npu::Rows(pool), cols = npu::Cols(pool);
-  const bool max = static_cast<PoolKind>(pool.kind) == PoolKind::kMax;
-  const bool real = static_cast<PoolKind>(pool.kind) == PoolKind::kAverageOnnx;
+  const bool max = pool.kind == PoolKind::kMax;
+  const bool real = pool.kind == PoolKind::kAverageOnnx;
   const float scale = FloatOf(pool.multiplier), most = std::numeric_limits<float>::max();
-  const auto channels = static_cast<size_t>(pool.channels);
+  const auto channels = static_cast<size_t>(in.channels);
   const auto low = static_cast<double>(Lowest(in.dtype));
   const double high = low + std::ldexp(1.0, static_cast<int>(8 * Bytes(in.dtype))) - 1;
   std::vector<int32_t> pixel(channels), result(channels);
@@ -91,7 +89,7 @@ void Machine::Execute(const Pool& pool) {
       std::fill(result.begin(), result.end(), static_cast<int32_t>(Lowest(in.dtype)));
       for (int64_t i = down.first; i < down.end; ++i) {
         for (int64_t j = across.first; j < across.end; ++j) {
-          Widen(Pixel(in, rows.At(y, i), cols.At(x, j)), in.dtype, pool.channels, pixel.data());
+          Widen(Pixel(in, rows.At(y, i), cols.At(x, j)), in.dtype, in.channels, pixel.data());
           if (max) {
             for (size_t c = 0; c < channels; ++c) result[c] = std::max(result[c], pixel[c]);
           } else if (real) {
@@ -110,20 +108,20 @@ void Machine::Execute(const Pool& pool) {
           result[c] = Clip(real ? average(reals[c]) : average(sums[c]), low, high);
         }
       }
-      Narrow(result.data(), out.dtype, pool.channels, Pixel(out, y, x));
+      Narrow(result.data(), out.dtype, in.channels, Pixel(out, y, x));
     }
   }
 }
 
 void Machine::Execute(const Sum& sum) {
-  const View in = Input(sum);
+  const View in = sum.in;
   uint32_t* sums = Sums(sum.sums);
-  std::vector<int32_t> pixel(static_cast<size_t>(sum.channels));
-  if (!sum.accumulate) std::fill_n(sums, sum.channels, static_cast<uint32_t>(sum.start));
+  std::vector<int32_t> pixel(static_cast<size_t>(in.channels));
+  if (!sum.accumulate) std::fill_n(sums, in.channels, static_cast<uint32_t>(sum.start));
   for (int64_t y = 0; y < in.rows; ++y) {
     for (int64_t x = 0; x < in.cols; ++x) {
-      Widen(Pixel(in, y, x), in.dtype, sum.channels, pixel.data());
-      for (int64_t c = 0; c < sum.channels; ++c) {
+      Widen(Pixel(in, y, x), in.dtype, in.channels, pixel.data());
+      for (int64_t c = 0; c < in.channels; ++c) {
         sums[c] += static_cast<uint32_t>(std::max(pixel[static_cast<size_t>(c)], sum.low));
       }
     }

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "refused.h"
-
 namespace tvmlab::npu {
 namespace {
 
@@ -22,61 +20,46 @@ class Reader {
   }
 
   template <typename T>
-  T Number() {
-    T number;
-    std::memcpy(&number, Take(sizeof number).data(), sizeof number);
-    return number;
+  T Next() {
+    T value;
+    std::memcpy(&value, Take(sizeof value).data(), sizeof value);
+    return value;
   }
 
-  // How many things follow that take at least `least` bytes each.
-  size_t Count(size_t least) {
-    const auto count = Number<uint32_t>();
-    Require(count <= left_.size() / least, "the program's bytes end too early");
-    return count;
-  }
-
-  std::string_view left() const { return left_; }
+  bool AtEnd() const { return left_.empty(); }
 
  private:
   std::string_view left_;
 };
 
-Config ReadConfig(Reader& reader) {
-  Config config;
-  constexpr size_t kSizes = sizeof config / sizeof(int32_t);
-  const size_t count = reader.Count(sizeof(int32_t));
-  Require(count == kSizes, "the program has ", count, " sizes of a machine, not ", kSizes);
-  std::memcpy(&config, reader.Take(sizeof config).data(), sizeof config);
-  return config;
+// Calls use(I) for the number of each kind of instruction.
+template <typename Use, size_t... I>
+void ForEachKind(const Use& use, std::index_sequence<I...>) {
+  (use(std::variant_alternative_t<I, Instruction>{}), ...);
 }
 
 Tensor ReadTensor(Reader& reader) {
-  const auto kind = reader.Number<uint8_t>(), dtype = reader.Number<uint8_t>();
+  const auto kind = reader.Next<uint8_t>(), dtype = reader.Next<uint8_t>();
   Tensor tensor{static_cast<Kind>(kind), static_cast<Dtype>(dtype), {}, 0};
   tensor.nbytes = Bytes(tensor.dtype);
-  const auto dimensions = reader.Number<uint16_t>();
-  for (int i = 0; i < dimensions; ++i) {
-    tensor.shape.push_back(reader.Number<int32_t>());
+  for (int dimensions = reader.Next<uint16_t>(); dimensions > 0; --dimensions) {
+    tensor.shape.push_back(reader.Next<int32_t>());
     tensor.nbytes *= tensor.shape.back();
   }
   return tensor;
 }
 
-std::vector<Instruction> ReadInstructions(Reader& reader) {
-  const size_t words = reader.Count(sizeof(int32_t));
-  Reader inside(reader.Take(words * sizeof(int32_t)));
+std::vector<Instruction> ReadInstructions(Reader reader) {
   std::vector<Instruction> instructions;
-  while (!inside.left().empty()) {
-    const auto opcode = inside.Number<int32_t>();
-    bool known = false;
-    ForEachKind([&](auto instruction) {
-      if (instruction.kOpcode != opcode) return;
-      known = true;
-      Require(sizeof instruction <= inside.left().size(), "the last instruction is cut off");
-      std::memcpy(&instruction, inside.Take(sizeof instruction).data(), sizeof instruction);
-      instructions.emplace_back(instruction);
-    });
-    Require(known, "instruction ", instructions.size(), " has the unknown opcode ", opcode);
+  while (!reader.AtEnd()) {
+    const auto opcode = reader.Next<int32_t>();
+    const size_t before = instructions.size();
+    const auto read = [&](auto kind) {
+      if (kind.kOpcode == opcode) instructions.emplace_back(reader.Next<decltype(kind)>());
+    };
+    ForEachKind(read, std::make_index_sequence<std::variant_size_v<Instruction>>{});
+    Require(instructions.size() > before, "instruction ", before, " has the unknown opcode ",
+            opcode);
   }
   return instructions;
 }
@@ -85,24 +68,21 @@ std::vector<Instruction> ReadInstructions(Reader& reader) {
 
 Program Read(std::string_view bytes) {
   Reader reader(bytes);
-  Require(bytes.substr(0, kMagic.size()) == kMagic, "these bytes are no program");
-  reader.Take(kMagic.size());
-  reader.Take(sizeof(uint32_t));  // a checksum, for readers in Python
+  Require(reader.Take(kMagic.size()) == kMagic, "these bytes are no program");
+  reader.Next<uint32_t>();  // a checksum, for readers in Python
   Program program;
-  program.config = ReadConfig(reader);
-  program.tensors.resize(reader.Count(4));
-  for (Tensor& tensor : program.tensors) tensor = ReadTensor(reader);
-  program.layers = static_cast<int64_t>(reader.Count(2));
-  for (int64_t i = 0; i < program.layers; ++i) reader.Take(reader.Number<uint16_t>());
-  program.instructions = ReadInstructions(reader);
-  const auto constants = reader.Take(reader.Count(1));
-  Require(reader.left().empty(), "the program's bytes go on after its end");
-  program.constants.assign(constants.begin(), constants.end());
-  for (const Tensor& tensor : program.tensors) {
-    Require(
-        tensor.kind != Kind::kConstants || tensor.nbytes == static_cast<int64_t>(constants.size()),
-        "the program has ", constants.size(), " bytes of constants, not ", tensor.nbytes);
+  Require(reader.Next<uint32_t>() == sizeof(Config) / sizeof(int32_t),
+          "the program is for a machine with another number of sizes");
+  program.config = reader.Next<Config>();
+  for (auto count = reader.Next<uint32_t>(); count > 0; --count) {
+    program.tensors.push_back(ReadTensor(reader));
   }
+  program.layers = reader.Next<uint32_t>();
+  for (size_t i = 0; i < program.layers; ++i) reader.Take(reader.Next<uint16_t>());
+  const size_t words = reader.Next<uint32_t>();
+  program.instructions = ReadInstructions(Reader(reader.Take(words * sizeof(int32_t))));
+  const auto constants = reader.Take(reader.Next<uint32_t>());
+  program.constants.assign(constants.begin(), constants.end());
   return program;
 }
 

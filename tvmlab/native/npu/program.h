@@ -1,13 +1,14 @@
-// A program: the bytes that tvmlab/npu/program.py describes, read.
+// A program: the bytes that tvmlab/npu/program.py describes, read, verified and counted.
 #ifndef TVMLAB_NPU_PROGRAM_H_
 #define TVMLAB_NPU_PROGRAM_H_
 
-#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "isa.h"
+#include "refused.h"
 
 namespace tvmlab::npu {
 
@@ -29,13 +30,66 @@ struct Tensor {
 struct Program {
   Config config;
   std::vector<Tensor> tensors;
-  int64_t layers;  // how many; their names are for reports
+  size_t layers;  // how many; their names are for reports
   std::vector<Instruction> instructions;
   std::vector<uint8_t> constants;
 };
 
 // Throws Refused.
 Program Read(std::string_view bytes);
+
+// Refuses a program that leads out of a memory, reads what was not written, whose units get in each
+// other's way, or that leaves a part of an output unwritten.
+void Verify(const Program& program);
+
+// clang-format off
+// What a layer costs; tvmlab/npu/simulator.py explains the names.
+#define TVMLAB_NPU_COUNTERS(X)                                                                   \
+  X(cycles) X(dma_cycles) X(array_cycles) X(vector_cycles) X(loaded_bytes) X(stored_bytes)       \
+  X(bus_bytes) X(array_macs) X(vector_macs) X(sram_read_bytes) X(sram_written_bytes)             \
+  X(instructions)
+// clang-format on
+
+struct Counters {
+#define TVMLAB_NPU_COUNTER(name) int64_t name = 0;
+  TVMLAB_NPU_COUNTERS(TVMLAB_NPU_COUNTER)
+#undef TVMLAB_NPU_COUNTER
+};
+
+// Counts what each layer of a verified program costs.
+std::vector<Counters> Count(const Program& program);
+
+// The cycles of each instruction on its unit, 0 for Sync; of a program that need not be verified.
+std::vector<int64_t> Cycles(const Program& program);
+
+// Calls use(instruction) for each instruction of a program; an error says which one it was.
+template <typename Use>
+void ForEach(const Program& program, const Use& use) {
+  size_t number = 0;
+  for (const Instruction& any : program.instructions) {
+    std::visit(
+        [&](const auto& instruction) {
+          try {
+            use(instruction);
+          } catch (Refused& refused) {
+            refused.where =
+                "instruction " + std::to_string(number) + " (" + instruction.kName + ")";
+            throw;
+          }
+        },
+        any);
+    ++number;
+  }
+}
+
+// The bytes of a convolution's weights.
+inline int64_t WeightBytes(const Matmul& m, const Config& config) {
+  return CeilDiv(m.out_channels, config.columns) * config.columns * m.kernel_h * m.kernel_w *
+         m.in.channels;
+}
+inline int64_t WeightBytes(const Depthwise& d, const Config&) {
+  return Bytes(d.weight_dtype) * d.kernel_h * d.kernel_w * d.in.channels;
+}
 
 }  // namespace tvmlab::npu
 

@@ -7,31 +7,20 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace tvmlab::npu {
 
 struct Refused : std::runtime_error {
-  explicit Refused(const std::string& what, std::string where = "")
-      : std::runtime_error(what), where(std::move(where)) {}
-  std::string where;  // such as "instruction 12 (Matmul)"; empty: the program as a whole
+  using std::runtime_error::runtime_error;
+  std::string where = "npu.simulator";  // or such as "instruction 12 (Matmul)"
 };
 
 template <typename... Parts>
-[[noreturn]] void Refuse(const Parts&... parts) {
+void Require(bool holds, const Parts&... parts) {
+  if (holds) return;
   std::ostringstream text;
   (text << ... << parts);
   throw Refused(text.str());
-}
-
-template <typename... Parts>
-void Require(bool holds, const Parts&... parts) {
-  if (!holds) Refuse(parts...);
-}
-
-inline void Between(const char* name, int64_t value, int64_t low, int64_t high) {
-  Require(low <= value && value <= high, name, " is ", value, "; it lies between ", low, " and ",
-          high);
 }
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

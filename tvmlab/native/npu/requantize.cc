@@ -1,8 +1,6 @@
 // Sums to a scale: accumulators to a view in SRAM.
 #include <algorithm>
 
-#include "machine.h"
-#include "refused.h"
 #include "rescale.h"
 
 namespace tvmlab::npu {
@@ -57,42 +55,41 @@ std::vector<T> Spread(std::vector<T> table, int64_t channels) {
 }  // namespace
 
 void Machine::Execute(const Requantize& r) {
-  const auto rounding = static_cast<Rounding>(r.rounding);
-  const View out = Output(r);
-  const int64_t tables = r.per_channel ? r.channels : 1;
   const Limits limits{r.sum_low, r.sum_high, r.zero_point,
-                      r.low,     r.high,     out.dtype == Dtype::kInt32};
+                      r.low,     r.high,     r.to.dtype == Dtype::kInt32};
   std::vector<int32_t> row(static_cast<size_t>(r.channels));
   const auto each = [&](const auto& use) {
     const uint32_t* sums = Sums(r.sums);
     for (int64_t y = 0; y < r.rows; ++y) {
       for (int64_t x = 0; x < r.cols; ++x, sums += r.channels) {
         use(sums);
-        Narrow(row.data(), out.dtype, r.channels, Pixel(out, y, x));
+        Narrow(row.data(), r.to.dtype, r.channels, Pixel(r.to, y, x));
       }
     }
   };
-  if (rounding == Rounding::kOnnx) {
-    const auto multipliers = Spread(Table<float>(r.multipliers, tables), r.channels);
+  if (r.rounding == Rounding::kOnnx) {
+    const auto multipliers = Spread(Table<float>(r.multipliers, r.tables()), r.channels);
     return each([&](const uint32_t* sums) {
       Onnx(sums, r.channels, multipliers.data(), limits, row.data());
     });
   }
-  if (rounding == Rounding::kTfliteFloat64) {
-    const auto multipliers = Spread(Table<double>(r.multipliers, tables), r.channels);
+  if (r.rounding == Rounding::kTfliteFloat64) {
+    const auto multipliers = Spread(Table<double>(r.multipliers, r.tables()), r.channels);
     return each([&](const uint32_t* sums) {
       TfliteFloat64(sums, r.channels, multipliers.data(), limits, row.data());
     });
   }
   std::vector<int32_t> multipliers(1), shifts(1);
-  if (rounding != Rounding::kNone) {
-    multipliers = Table<int32_t>(r.multipliers, tables);
-    shifts = Table<int32_t>(r.shifts, tables);
-    for (const int32_t shift : shifts) Between("a shift in its table", shift, -31, 30);
+  if (r.rounding != Rounding::kNone) {
+    multipliers = Table<int32_t>(r.multipliers, r.tables());
+    shifts = Table<int32_t>(r.shifts, r.tables());
+    for (const int32_t shift : shifts) {
+      Require(-31 <= shift && shift <= 30, "a shift in its table is ", shift);
+    }
   }
   multipliers = Spread(std::move(multipliers), r.channels);
   shifts = Spread(std::move(shifts), r.channels);
-  WithFixedPoint(rounding, [&](auto way) {
+  WithFixedPoint(r.rounding, [&](auto way) {
     each([&](const uint32_t* sums) {
       Fixed<way()>(sums, r.channels, multipliers.data(), shifts.data(), limits, row.data());
     });

@@ -9,8 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "clones.h"
-#include "isa.h"
+#include "machine.h"
 
 namespace tvmlab::npu {
 

@@ -5,29 +5,10 @@
 #include <algorithm>
 #include <array>
 
-#include "refused.h"
-#include "shapes.h"
-#include "verify.h"
+#include "program.h"
 
 namespace tvmlab::npu {
 namespace {
-
-// Bytes on the bus: contiguous runs, each in whole bursts.
-template <typename T>
-int64_t BusBytes(const T& t, const Config& config) {
-  const Box box = InDram(t);
-  int64_t run = box.run, runs = 1;
-  for (size_t i = box.dimensions.size(); i-- > 0;) {
-    const auto [count, stride] = box.dimensions[i];
-    if (count == 1) continue;
-    if (runs == 1 && stride == run) {
-      run *= count;
-    } else {
-      runs *= count;
-    }
-  }
-  return runs * CeilDiv(run, config.dma_burst_bytes) * config.dma_burst_bytes;
-}
 
 template <typename Window>
 int64_t Macs(const Window& w, int64_t channels) {
@@ -39,62 +20,73 @@ class Counter {
  public:
   explicit Counter(const Config& config) : config_(config) {}
 
-  template <typename T>
-  std::enable_if_t<kIsTransfer<T>, int64_t> operator()(const T& t, Counters& to) const {
-    const int64_t bus = BusBytes(t, config_);
-    (T::kOpcode == Load::kOpcode ? to.loaded_bytes : to.stored_bytes) += MovedBytes(t);
-    (T::kOpcode == Load::kOpcode ? to.sram_written_bytes : to.sram_read_bytes) += MovedBytes(t);
-    to.bus_bytes += bus;
-    return config_.dma_latency + CeilDiv(bus, config_.dma_bytes_per_cycle);
+  int64_t operator()(const Load& load, Counters& to) const {
+    to.loaded_bytes += load.bytes();
+    to.sram_written_bytes += load.bytes();
+    return Move(load, to);
+  }
+
+  int64_t operator()(const Store& store, Counters& to) const {
+    to.stored_bytes += store.bytes();
+    to.sram_read_bytes += store.bytes();
+    return Move(store, to);
   }
 
   int64_t operator()(const Matmul& m, Counters& to) const {
     const int64_t taps = int64_t{m.kernel_h} * m.kernel_w;
     const int64_t pixels = int64_t{m.out_rows} * m.out_cols;
     const int64_t across = CeilDiv(m.out_channels, config_.columns);
-    const int64_t blocks = taps * CeilDiv(m.channels, config_.rows) * across;
-    to.array_macs += Macs(m, m.channels) * m.out_channels;
-    to.sram_read_bytes += across * taps * m.channels * pixels + WeightBytes(m, config_);
+    const int64_t blocks = taps * CeilDiv(m.in.channels, config_.rows) * across;
+    to.array_macs += Macs(m, m.in.channels) * m.out_channels;
+    to.sram_read_bytes += across * taps * m.in.channels * pixels + WeightBytes(m, config_);
     if (m.bias >= 0) to.sram_read_bytes += 4 * int64_t{m.out_channels};
     return config_.rows + config_.columns + blocks * std::max<int64_t>(pixels, config_.rows);
   }
 
   int64_t operator()(const Depthwise& d, Counters& to) const {
-    to.vector_macs += Macs(d, d.channels);
-    to.sram_read_bytes += Macs(d, d.channels) + WeightBytes(d, config_);
+    to.vector_macs += Macs(d, d.in.channels);
+    to.sram_read_bytes += Macs(d, d.in.channels) + WeightBytes(d, config_);
     if (d.bias >= 0) to.sram_read_bytes += 4 * int64_t{d.out_channels};
-    return Vector(Macs(d, 1), d.channels);
+    return Vector(Macs(d, 1), d.in.channels);
   }
 
   int64_t operator()(const Requantize& r, Counters& to) const {
-    const int64_t tables = r.per_channel ? r.channels : 1;
     static constexpr int64_t kTableBytes[] = {0, 8, 8, 8, 4, 8};  // by the rounding
-    to.sram_read_bytes += tables * kTableBytes[r.rounding];
-    to.sram_written_bytes += Output(r).bytes();
+    to.sram_read_bytes += r.tables() * kTableBytes[static_cast<size_t>(r.rounding)];
+    to.sram_written_bytes += r.out().bytes();
     return Vector(int64_t{r.rows} * r.cols, r.channels);
   }
 
   int64_t operator()(const Add& a, Counters& to) const {
-    const bool both = a.rhs_address >= 0;
-    to.sram_read_bytes += Left(a).bytes() + (both ? Right(a).bytes() : 0);
-    to.sram_written_bytes += Output(a).bytes();
-    return Vector((both ? 2 : 1) * int64_t{a.rows} * a.cols, a.channels);
+    to.sram_read_bytes += a.image(a.lhs.view).bytes();
+    if (a.both()) to.sram_read_bytes += a.image(a.rhs.view).bytes();
+    to.sram_written_bytes += a.image(a.to).bytes();
+    return Vector((a.both() ? 2 : 1) * int64_t{a.rows} * a.cols, a.channels);
   }
 
   int64_t operator()(const Pool& p, Counters& to) const {
-    to.sram_read_bytes += Macs(p, p.channels) * Bytes(static_cast<Dtype>(p.dtype));
-    to.sram_written_bytes += Output(p).bytes();
-    return Vector(Macs(p, 1), p.channels);
+    to.sram_read_bytes += Macs(p, p.in.channels) * Bytes(p.in.dtype);
+    to.sram_written_bytes += p.out().bytes();
+    return Vector(Macs(p, 1), p.in.channels);
   }
 
   int64_t operator()(const Sum& s, Counters& to) const {
-    to.sram_read_bytes += Input(s).bytes();
-    return Vector(int64_t{s.rows} * s.cols, s.channels);
+    to.sram_read_bytes += s.in.bytes();
+    return Vector(int64_t{s.in.rows} * s.in.cols, s.in.channels);
   }
 
   int64_t operator()(const Sync&, Counters&) const { return 0; }
 
  private:
+  // Each contiguous run takes whole bursts on the bus.
+  int64_t Move(const Transfer& t, Counters& to) const {
+    const Box box = t.dram().Joined();
+    const int64_t bus =
+        box.Runs() * CeilDiv(box.run, config_.dma_burst_bytes) * config_.dma_burst_bytes;
+    to.bus_bytes += bus;
+    return config_.dma_latency + CeilDiv(bus, config_.dma_bytes_per_cycle);
+  }
+
   int64_t Vector(int64_t passes, int64_t channels) const {
     return config_.vector_latency + passes * CeilDiv(channels, config_.lanes);
   }
@@ -105,34 +97,32 @@ class Counter {
 // The units between two syncs.
 class Phase {
  public:
-  void Add(Unit unit, int64_t cycles, int64_t layer) {
+  void Add(Unit unit, int64_t cycles, Counters* layer) {
     auto& [total, parts] = units_[static_cast<size_t>(unit)];
     total += cycles;
     parts.emplace_back(layer, cycles);
   }
 
-  // Gives the phase's time to the layers that its longest unit worked for, and that of the sync, if
-  // there is one, to the last of them.
-  void End(std::vector<Counters>& layers, int64_t sync, int64_t sync_layer) {
+  // Gives the phase's time to the layers that its longest unit worked for, the first such unit if
+  // there are several. Returns the last of these layers, or null.
+  Counters* End() {
     const auto shorter = [](const auto& a, const auto& b) { return a.total < b.total; };
-    const auto longest = std::max_element(units_.begin(), units_.end(), shorter);  // the first one
-    for (const auto& [layer, cycles] : longest->parts) {
-      layers[static_cast<size_t>(layer)].cycles += cycles;
+    Counters* last = nullptr;
+    for (const auto& [layer, cycles] :
+         std::max_element(units_.begin(), units_.end(), shorter)->parts) {
+      layer->cycles += cycles;
+      last = layer;
     }
-    const int64_t last = longest->parts.empty() ? sync_layer : longest->parts.back().first;
-    if (sync > 0) layers[static_cast<size_t>(last)].cycles += sync;
-    for (auto& unit : units_) {
-      unit.total = 0;
-      unit.parts.clear();
-    }
+    units_ = {};
+    return last;
   }
 
  private:
-  struct Total {
+  struct Work {
     int64_t total = 0;
-    std::vector<std::pair<int64_t, int64_t>> parts;  // layers and cycles
+    std::vector<std::pair<Counters*, int64_t>> parts;
   };
-  std::array<Total, 3> units_;
+  std::array<Work, 3> units_;
 };
 
 }  // namespace
@@ -141,33 +131,31 @@ std::vector<int64_t> Cycles(const Program& program) {
   const Counter counter(program.config);
   Counters unused;
   std::vector<int64_t> cycles;
-  for (const Instruction& any : program.instructions) {
-    cycles.push_back(std::visit([&](const auto& one) { return counter(one, unused); }, any));
-  }
+  ForEach(program, [&](const auto& one) { cycles.push_back(counter(one, unused)); });
   return cycles;
 }
 
 std::vector<Counters> Count(const Program& program) {
-  std::vector<Counters> layers(static_cast<size_t>(program.layers));
+  std::vector<Counters> layers(program.layers);
   const Counter counter(program.config);
   Phase phase;
-  for (const Instruction& any : program.instructions) {
-    std::visit(
-        [&](const auto& instruction) {
-          Counters& layer = layers[static_cast<size_t>(instruction.layer)];
-          const int64_t cycles = counter(instruction, layer);
-          ++layer.instructions;
-          switch (instruction.kUnit) {
-            case Unit::kDma: layer.dma_cycles += cycles; break;
-            case Unit::kArray: layer.array_cycles += cycles; break;
-            case Unit::kVector: layer.vector_cycles += cycles; break;
-            case Unit::kAll: return phase.End(layers, 1, instruction.layer);
-          }
-          phase.Add(instruction.kUnit, cycles, instruction.layer);
-        },
-        any);
-  }
-  phase.End(layers, 0, -1);
+  ForEach(program, [&](const auto& instruction) {
+    Counters* layer = &layers[static_cast<size_t>(instruction.layer)];
+    const int64_t cycles = counter(instruction, *layer);
+    ++layer->instructions;
+    switch (instruction.kUnit) {
+      case Unit::kDma: layer->dma_cycles += cycles; break;
+      case Unit::kArray: layer->array_cycles += cycles; break;
+      case Unit::kVector: layer->vector_cycles += cycles; break;
+      case Unit::kAll: {  // a sync takes a cycle, for the phase's last layer
+        Counters* last = phase.End();
+        ++(last != nullptr ? last : layer)->cycles;
+        return;
+      }
+    }
+    phase.Add(instruction.kUnit, cycles, layer);
+  });
+  phase.End();
   return layers;
 }
 

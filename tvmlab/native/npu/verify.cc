@@ -1,159 +1,222 @@
 // Plays a program through without its data: who reads and writes which bytes, in which phase, and
 // whether they lie in their memory.
-#include "verify.h"
+#include <algorithm>
 
-#include <optional>
-
-#include "memory.h"
-#include "shapes.h"
+#include "program.h"
 
 namespace tvmlab::npu {
 namespace {
 
+// Which places of a memory hold something, and which units touched them in the phase that is going
+// on. A place is a byte, or an accumulator.
+class ByteState {
+ public:
+  ByteState(const char* name, int64_t places, bool full)
+      : name_(name), marks_(static_cast<size_t>(places), full ? kHolds : 0), first_(places) {}
+
+  void Read(int64_t at, int64_t count, Unit unit) {
+    Access("reads", at, count, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
+  }
+  void Write(int64_t at, int64_t count, Unit unit) {
+    Access("writes", at, count, Others(kWritten, unit) | Others(kRead, unit), 0,
+           kHolds | Bit(kWritten, unit));
+  }
+
+  // Forgets who touched what.
+  void EndPhase() {
+    for (int64_t i = first_; i < end_; ++i) marks_[static_cast<size_t>(i)] &= kHolds;
+    first_ = static_cast<int64_t>(marks_.size());
+    end_ = 0;
+  }
+
+  // The first place that nothing was written to, or the number of places.
+  size_t FirstEmpty() const {
+    return static_cast<size_t>(std::find(marks_.begin(), marks_.end(), 0) - marks_.begin());
+  }
+  size_t size() const { return marks_.size(); }
+
+ private:
+  using Mark = uint8_t;
+  static constexpr Mark kRead = 1, kWritten = 8, kHolds = 128;
+
+  static Mark Bit(Mark first, Unit unit) {
+    return static_cast<Mark>(first << static_cast<int>(unit));
+  }
+  static Mark Others(Mark first, Unit unit) {
+    return static_cast<Mark>(7 * first & ~Bit(first, unit));
+  }
+
+  // Adds `mine` to marks, which have to be `right` where `mask` looks at them.
+  void Access(const char* does, int64_t at, int64_t count, Mark mask, Mark right, Mark mine) {
+    Require(at >= 0 && at + count <= static_cast<int64_t>(marks_.size()), "it ", does, " ", name_,
+            " from ", at, " to ", at + count, ", which ends at ", marks_.size());
+    Mark* marks = marks_.data() + at;
+    Mark wrong = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      wrong |= (marks[i] & mask) ^ right;
+      marks[i] |= mine;
+    }
+    for (int64_t i = 0; wrong != 0 && i < count; ++i) {
+      Judge(does, at + i, marks[i] & mask, right);
+    }
+    first_ = std::min(first_, at);
+    end_ = std::max(end_, at + count);
+  }
+
+  void Judge(const char* does, int64_t at, int mark, int right) const {
+    static constexpr const char* kUnits[] = {"the DMA engine", "the array", "the vector unit"};
+    for (int unit = 0; unit < 3; ++unit) {
+      const bool written = mark & Bit(kWritten, static_cast<Unit>(unit));
+      Require(!written && !(mark & Bit(kRead, static_cast<Unit>(unit))), "a race: it ", does, " ",
+              name_, " at ", at, ", which ", kUnits[unit], written ? " writes" : " reads",
+              " in the same phase");
+    }
+    Require(mark == right, "it reads ", name_, " at ", at, ", where nothing was written before");
+  }
+
+  const char* name_;
+  std::vector<Mark> marks_;
+  int64_t first_, end_ = 0;  // between them some places were touched
+};
+
 class Player {
  public:
   explicit Player(const Program& program)
-      : program_(program),
-        sram_("the SRAM", program.config.sram_bytes),
-        sums_("the accumulators", program.config.accumulators) {
+      : config_(program.config),
+        sram_("the SRAM", config_.sram_bytes, false),
+        sums_("the accumulators", config_.accumulators, false) {
     for (const Tensor& tensor : program.tensors) {
-      const bool full = tensor.kind == Kind::kInput || tensor.kind == Kind::kConstants;
-      tensors_.emplace_back();
-      if (!full) tensors_.back().emplace("the tensor", tensor.nbytes);
+      kinds_.push_back(tensor.kind);
+      tensors_.emplace_back("the tensor", tensor.nbytes, IsGiven(tensor.kind));
     }
   }
 
-  template <typename T>
-  void operator()(const T& instruction) {
-    Between("layer", instruction.layer, 0, program_.layers - 1);
-    Play(instruction);
+  void operator()(const Load& load) {
+    ByteState& tensor = tensors_[static_cast<size_t>(load.tensor)];
+    ForEachRun(load.offset, load.dram(),
+               [&](int64_t at, int64_t run) { tensor.Read(at, run, Unit::kDma); });
+    Write(load.address, load.sram(), Unit::kDma);
+  }
+
+  void operator()(const Store& store) {
+    Require(!IsGiven(kinds_[static_cast<size_t>(store.tensor)]), "tensor ", store.tensor,
+            " is one of the program's inputs or constants, and they stay");
+    Read(store.address, store.sram(), Unit::kDma);
+    ByteState& tensor = tensors_[static_cast<size_t>(store.tensor)];
+    ForEachRun(store.offset, store.dram(),
+               [&](int64_t at, int64_t run) { tensor.Write(at, run, Unit::kDma); });
+  }
+
+  void operator()(const Matmul& matmul) { Convolve(matmul); }
+  void operator()(const Depthwise& depthwise) { Convolve(depthwise); }
+
+  void operator()(const Requantize& r) {
+    sums_.Read(r.sums, r.out().box().Runs() * r.channels, r.kUnit);
+    if (r.rounding != Rounding::kNone) {
+      sram_.Read(r.multipliers, r.tables() * (r.rounding == Rounding::kTfliteFloat64 ? 8 : 4),
+                 r.kUnit);
+      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), r.kUnit);
+    }
+    Write(r.to.address, r.out().box(), r.kUnit);
+  }
+
+  void operator()(const Add& a) {
+    Read(a.lhs.view.address, a.image(a.lhs.view).box(), a.kUnit);
+    if (a.both()) Read(a.rhs.view.address, a.image(a.rhs.view).box(), a.kUnit);
+    Write(a.to.address, a.image(a.to).box(), a.kUnit);
+  }
+
+  void operator()(const Pool& p) {
+    ReadTouched(p, p.kUnit);
+    Write(p.out_address, p.out().box(), p.kUnit);
+  }
+
+  void operator()(const Sum& s) {
+    Read(s.in.address, s.in.box(), s.kUnit);
+    if (s.accumulate) sums_.Read(s.sums, s.in.channels, s.kUnit);
+    sums_.Write(s.sums, s.in.channels, s.kUnit);
+  }
+
+  void operator()(const Sync&) {
+    sram_.EndPhase();
+    sums_.EndPhase();
   }
 
   void Finish() const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (program_.tensors[i].kind != Kind::kOutput) continue;
-      const int64_t empty = tensors_[i]->FirstEmpty();
-      Require(empty < 0, "the program ends, and byte ", empty, " of tensor ", i,
+      const size_t empty = tensors_[i].FirstEmpty();
+      Require(kinds_[i] != Kind::kOutput || empty == tensors_[i].size(),
+              "the program ends, and byte ", empty, " of tensor ", i,
               ", an output, was never written");
     }
   }
 
  private:
-  void Play(const Load& load) {
-    if (Marks* tensor = TensorOf(load)) {
-      ForEachRun(load.offset, InDram(load),
-                 [&](int64_t at, int64_t count) { tensor->Read(at, count, Unit::kDma); });
-    } else {
-      const int64_t bytes = program_.tensors[static_cast<size_t>(load.tensor)].nbytes;
-      const int64_t end = InDram(load).End(load.offset);
-      Require(load.offset >= 0 && end <= bytes, "it reads the tensor up to ", end, " of ", bytes);
+  static bool IsGiven(Kind kind) { return kind == Kind::kInput || kind == Kind::kConstants; }
+
+  template <typename Use>
+  static void ForEachRun(int64_t start, const Box& box, const Use& use) {
+    const auto [counts, strides, run] = box.Joined();
+    for (int64_t a = 0; a < counts[0]; ++a) {
+      for (int64_t b = 0; b < counts[1]; ++b) {
+        for (int64_t c = 0; c < counts[2]; ++c) {
+          const int64_t at = start + a * strides[0] + b * strides[1] + c * strides[2];
+          for (int64_t d = 0; d < counts[3]; ++d) use(at + d * strides[3], run);
+        }
+      }
     }
-    Write(load.address, InSram(load), Unit::kDma);
-  }
-
-  void Play(const Store& store) {
-    Read(store.address, InSram(store), Unit::kDma);
-    Marks* tensor = TensorOf(store);
-    Require(tensor != nullptr, "tensor ", store.tensor,
-            " is one of the program's inputs or constants, and they stay");
-    ForEachRun(store.offset, InDram(store),
-               [&](int64_t at, int64_t count) { tensor->Write(at, count, Unit::kDma); });
-  }
-
-  template <typename T>
-  std::enable_if_t<kIsWindow<T>> Play(const T& w) {
-    ReadTouched(w, T::kUnit);
-    sram_.Read(w.weights, WeightBytes(w, program_.config), T::kUnit);
-    const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
-    if (w.bias >= 0) {
-      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, T::kUnit);
-    } else {
-      sums_.Read(w.sums, count, T::kUnit);
-    }
-    sums_.Write(w.sums, count, T::kUnit);
-  }
-
-  void Play(const Requantize& r) {
-    const auto rounding = static_cast<Rounding>(r.rounding);
-    const int64_t tables = r.per_channel ? r.channels : 1;
-    sums_.Read(r.sums, int64_t{r.rows} * r.cols * r.channels, r.kUnit);
-    if (rounding != Rounding::kNone) {
-      sram_.Read(r.multipliers, tables * (rounding == Rounding::kTfliteFloat64 ? 8 : 4), r.kUnit);
-      if (rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * tables, r.kUnit);
-    }
-    Write(r.address, Output(r).box(), r.kUnit);
-  }
-
-  void Play(const Add& a) {
-    Read(a.lhs_address, Left(a).box(), a.kUnit);
-    if (a.rhs_address >= 0) Read(a.rhs_address, Right(a).box(), a.kUnit);
-    Write(a.out_address, Output(a).box(), a.kUnit);
-  }
-
-  void Play(const Pool& p) {
-    ReadTouched(p, p.kUnit);
-    Write(p.out_address, Output(p).box(), p.kUnit);
-  }
-
-  void Play(const Sum& s) {
-    Read(s.address, Input(s).box(), s.kUnit);
-    if (s.accumulate) sums_.Read(s.sums, s.channels, s.kUnit);
-    sums_.Write(s.sums, s.channels, s.kUnit);
-  }
-
-  void Play(const Sync&) {
-    sram_.EndPhase();
-    sums_.EndPhase();
-  }
-
-  // The marks of a transfer's tensor; none where all of it is there from the start.
-  template <typename Transfer>
-  Marks* TensorOf(const Transfer& transfer) {
-    Between("tensor", transfer.tensor, 0, static_cast<int64_t>(tensors_.size()) - 1);
-    auto& marks = tensors_[static_cast<size_t>(transfer.tensor)];
-    return marks ? &*marks : nullptr;
   }
 
   void Read(int64_t start, const Box& box, Unit unit) {
-    ForEachRun(start, box, [&](int64_t at, int64_t count) { sram_.Read(at, count, unit); });
+    ForEachRun(start, box, [&](int64_t at, int64_t run) { sram_.Read(at, run, unit); });
   }
   void Write(int64_t start, const Box& box, Unit unit) {
-    ForEachRun(start, box, [&](int64_t at, int64_t count) { sram_.Write(at, count, unit); });
+    ForEachRun(start, box, [&](int64_t at, int64_t run) { sram_.Write(at, run, unit); });
+  }
+
+  template <typename Window>
+  void Convolve(const Window& w) {
+    ReadTouched(w, w.kUnit);
+    sram_.Read(w.weights, WeightBytes(w, config_), w.kUnit);
+    const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
+    if (w.bias >= 0) {
+      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, w.kUnit);
+    } else {
+      sums_.Read(w.sums, count, w.kUnit);
+    }
+    sums_.Write(w.sums, count, w.kUnit);
   }
 
   // Pixels that no tap takes, such as those that a stride steps over, need not be there.
   template <typename Window>
   void ReadTouched(const Window& w, Unit unit) {
-    const View view = Input(w);
-    const auto rows = npu::Rows(w).Touched(), cols = npu::Cols(w).Touched();
-    for (int64_t y = 0; y < view.rows; ++y) {
+    const auto rows = Rows(w).Touched(), cols = Cols(w).Touched();
+    for (int64_t y = 0; y < w.in.rows; ++y) {
       if (!rows[static_cast<size_t>(y)]) continue;
-      for (int64_t x = 0, end = 0; x < view.cols; x = end) {
+      for (int32_t x = 0, end = 0; x < w.in.cols; x = end) {
         end = x + 1;
         if (!cols[static_cast<size_t>(x)]) continue;
-        while (end < view.cols && cols[static_cast<size_t>(end)]) ++end;
-        View part = view;
+        while (end < w.in.cols && cols[static_cast<size_t>(end)]) ++end;
+        View part = w.in;
         part.rows = 1;
         part.cols = end - x;
-        Read(view.address + y * view.row_stride + x * view.pixel_stride, part.box(), unit);
+        Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(), unit);
       }
     }
   }
 
-  const Program& program_;
-  Marks sram_, sums_;
-  std::vector<std::optional<Marks>> tensors_;
+  const Config& config_;
+  ByteState sram_, sums_;
+  std::vector<Kind> kinds_;
+  std::vector<ByteState> tensors_;
 };
 
 }  // namespace
 
-std::vector<Counters> Verify(const Program& program) {
+void Verify(const Program& program) {
   Player player(program);
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    At(program, i, [&](const auto& instruction) { player(instruction); });
-  }
+  ForEach(program, [&player](const auto& instruction) { player(instruction); });
   player.Finish();
-  return Count(program);
 }
 
 }  // namespace tvmlab::npu
