@@ -1,6 +1,7 @@
 // Plays a program through without its data: who reads and writes which bytes, in which phase, and
 // whether they lie in their memory.
 #include <algorithm>
+#include <utility>
 
 #include "program.h"
 
@@ -12,7 +13,7 @@ namespace {
 class ByteState {
  public:
   ByteState(const char* name, int64_t places, bool full)
-      : name_(name), marks_(static_cast<size_t>(places), full ? kHolds : 0), first_(places) {}
+      : name_(name), marks_(static_cast<size_t>(places), full ? kHolds : 0) {}
 
   void Read(int64_t at, int64_t count, Unit unit) {
     Access("reads", at, count, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
@@ -24,9 +25,11 @@ class ByteState {
 
   // Forgets who touched what.
   void EndPhase() {
-    for (int64_t i = first_; i < end_; ++i) marks_[static_cast<size_t>(i)] &= kHolds;
-    first_ = static_cast<int64_t>(marks_.size());
-    end_ = 0;
+    for (const auto [at, count] : touched_) {
+      Mark* marks = marks_.data() + at;
+      for (int64_t i = 0; i < count; ++i) marks[i] &= kHolds;
+    }
+    touched_.clear();
   }
 
   // The first place that nothing was written to, or the number of places.
@@ -59,8 +62,7 @@ class ByteState {
     for (int64_t i = 0; wrong != 0 && i < count; ++i) {
       Judge(does, at + i, marks[i] & mask, right);
     }
-    first_ = std::min(first_, at);
-    end_ = std::max(end_, at + count);
+    touched_.emplace_back(at, count);
   }
 
   void Judge(const char* does, int64_t at, int mark, int right) const {
@@ -76,7 +78,7 @@ class ByteState {
 
   const char* name_;
   std::vector<Mark> marks_;
-  int64_t first_, end_ = 0;  // between them some places were touched
+  std::vector<std::pair<int64_t, int64_t>> touched_;  // starts and counts
 };
 
 class Player {
@@ -140,13 +142,14 @@ class Player {
   void operator()(const Sync&) {
     sram_.EndPhase();
     sums_.EndPhase();
+    for (ByteState& tensor : tensors_) tensor.EndPhase();
   }
 
   void Finish() const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (kinds_[i] != Kind::kOutput) continue;
       const size_t empty = tensors_[i].FirstEmpty();
-      Require(kinds_[i] != Kind::kOutput || empty == tensors_[i].size(),
-              "the program ends, and byte ", empty, " of tensor ", i,
+      Require(empty == tensors_[i].size(), "the program ends, and byte ", empty, " of tensor ", i,
               ", an output, was never written");
     }
   }
