@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from ..runtime.timing import Measurement
 
 Command = Callable[[argparse.Namespace], Answer | None]
+Options = tuple[Any, ...]  # parsers of one option each, for `parents`
 
 #: The function and the options of each command, in the order of ``tvmlab --help``.
-COMMANDS: dict[str, tuple[Command, tuple[argparse.ArgumentParser, ...]]] = {}
+COMMANDS: dict[str, tuple[Command, Options]] = {}
 
 
 #: The layouts of ``--desired-layout``, each with that of the weights.

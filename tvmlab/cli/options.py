@@ -95,7 +95,7 @@ def option(flags: str, metavar: str | None, about: str, **more: Any) -> argparse
     return parser
 
 
-VERBOSE = option("-v --verbose", None, "print the traceback of an error", action="store_true")
+VERBOSE: Any = option("-v --verbose", None, "print the traceback of an error", action="store_true")
 JSON = option("--json", None, "print the answer as JSON", action="store_true")
 _NAMES = ", ".join(NETWORKS)
 _MODEL = f"a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: {_NAMES}"

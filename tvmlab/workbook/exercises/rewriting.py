@@ -172,7 +172,8 @@ def check_addition_pattern(
             raise Wrong(f"it takes a {what} that is not known when the network is compiled")
     if pattern.match(relay.qnn.op.mul(x, y, *given)):
         raise Wrong("it takes a quantized multiplication as well, expected qnn.add alone")
-    parts = npu.partition(network, patterns=[*table, ("tvmlab_npu.add", pattern)])
+    entry: Any = ("tvmlab_npu.add", pattern)
+    parts = npu.partition(network, patterns=[*table, entry])
     if (count := len(regions(parts))) != 1:
         raise Wrong(f"the network is in {count} regions, expected one")
     moved = sum(row.moved for row in npu.report(parts).layers)
