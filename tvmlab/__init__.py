@@ -3,9 +3,9 @@
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it;
 `tune` it first to compile with what was measured.
 
-Names are imported on first use, TVM included, so that the command `tvmlab` starts as fast as Python
-does. The first name that uses TVM also registers the quantized operators, and TVMScript then reads
-``R.qnn.conv2d(...)``. If TVM was imported before, `import tvmlab` registers them.
+Names are imported on first use, so that the command `tvmlab` starts as fast as Python does. The
+first name that uses TVM also registers the quantized operators for TVMScript, ``R.qnn.conv2d(...)``
+and its like. If TVM was imported before, `import tvmlab` registers them.
 """
 
 import sys
@@ -25,34 +25,14 @@ if TYPE_CHECKING:
     from .tuning import tune
 
 __version__ = "0.1.0"
-__all__ = [
-    "Executable",
-    "bench",
-    "compile",
-    "data",
-    "errors",
-    "host_target",
-    "load",
-    "load_executable",
-    "models",
-    "native",
-    "plot",
-    "schedule",
-    "target",
-    "toolchain",
-    "tune",
-    "tuning",
-]
+__all__ = ["Executable", "bench", "compile", "data", "errors", "host_target", "load"]
+__all__ += ["load_executable", "models", "native", "plot", "schedule", "target", "toolchain"]
+__all__ += ["tune", "tuning"]
 
-# Where a name comes from; a module where it is one itself.
-_FROM = {
-    "Executable": "runtime.executable",
-    "compile": "compiler",
-    "host_target": "support.host",
-    "load": "frontend",
-    "load_executable": "runtime.executable",
-    "tune": "tuning",
-}
+# The module that a name comes from, where the name is not that of a module.
+_FROM = dict.fromkeys(("Executable", "load_executable"), "runtime.executable")
+_FROM |= {"compile": "compiler", "load": "frontend", "tune": "tuning"}
+_FROM |= {"host_target": "support.host"}
 _MODULES = {*__all__, *ROOMS, "npu", "qnn", "relay"} - _FROM.keys()
 
 sys.meta_path.insert(0, Alias())

@@ -6,13 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the program.
-
-    Returns
-    -------
-    int
-        The exit code, see `tvmlab.cli`.
-    """
+    """Run the program and return its exit code, see `tvmlab.cli`."""
     try:
         # Here: Ctrl-C can come before the commands are imported.
         from . import cli

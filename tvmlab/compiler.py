@@ -25,7 +25,7 @@ from .support.wording import telling
 if TYPE_CHECKING:
     from .records.records import Records
 
-__all__ = ["compile", "cut", "simplify", "upstream", "with_public_main"]
+__all__ = ["compile", "cut", "simplify"]
 
 
 def compile(
@@ -50,21 +50,20 @@ def compile(
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
-        default machine, unless it has regions already; what is left is compiled for what stands
-        after the comma, or for the host with ``"npu"`` alone.
+        default machine, unless it has regions already; the rest is compiled for the target after
+        the comma, or for the host with ``"npu"`` alone.
     records : tvmlab.tuning.Records or path, optional
-        A file of tuning records, made by `tvmlab.tune`: the schedules that it holds for this target
-        replace those of the rules. None, the default, compiles without records. Records need all
-        steps of scheduling.
+        Tuning records of `tvmlab.tune`: their schedules for this target replace those of the rules.
+        Records need all steps of scheduling.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
-        is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
-        loops are upstream's in any case. The last step, ``"winograd"``, computes 3x3 convolutions
-        by minimal filtering where a cost model expects fewer cycles, and rounds more than the
-        others: on random inputs of up to 2,048 channels, a result is at most 5e-5 of the largest
-        one away from float64's in squares of 4x4, and 5e-6 in squares of 2x2. It lets an infinite
-        number spread to a square of results as infinite or not a number, and overflows from some
-        1e36 on; ``"epilogue"`` leaves it out.
+        is `tvm.compile` as upstream has it, as it always is for other kinds of target than
+        ``llvm``. The last step, ``"winograd"``, computes 3x3 convolutions by minimal filtering
+        where a cost model expects fewer cycles, and rounds more than the others: on random inputs
+        of up to 2,048 channels, a result is at most 5e-5 of the largest one away from float64's in
+        squares of 4x4, and 5e-6 in squares of 2x2. It lets an infinite number spread to a square of
+        results as infinite or not a number, and overflows from some 1e36 on; ``"epilogue"`` leaves
+        it out.
 
     Returns
     -------
@@ -77,36 +76,27 @@ def compile(
         The target is unknown, or this TVM makes no code for its kind.
     CompileError
         There is neither a Relax function ``main`` nor a single TIR function of known outputs, a
-        parameter of it is not a tensor or has no known
-        shape, the step is unknown, or a pass failed; a quantized operator (`tvmlab.qnn`) has a
-        scale that is not known yet.
+        parameter is not a tensor of a known shape, the step is unknown, or a pass failed.
     InputError
-        A quantized operator has a scale or zero point that is none.
+        A quantized operator (`tvmlab.qnn`) has an invalid scale or zero point.
     RecordError
         The file of records is missing, cannot be read, or holds nothing for this target.
     """
     if not isinstance(schedule, bool) and schedule not in STEPS:
-        raise CompileError(
-            f"there is no step {schedule!r} of scheduling",
-            where="compile(schedule=...)",
-            fix=f"give True, False or one of {', '.join(STEPS)}",
-        )
+        what, fix = f"there is no step {schedule!r} of scheduling", ", ".join(STEPS)
+        raise CompileError(what, where="compile(schedule=...)", fix=f"give True, False or {fix}")
     if schedule not in (True, STEPS[-1]) and records is not None:
-        raise CompileError(
-            "records hold schedules of the last step of scheduling",
-            where=f"compile(schedule={schedule!r}, records=...)",
-            fix="leave schedule out, or records",
-        )
+        what, where = "records hold schedules of the last step of scheduling", f"{schedule=}"
+        raise CompileError(what, where=where, fix="leave schedule out, or records")
     mod = with_main(mod)
     signature = Signature.of(mod["main"])
     made = as_target(split_target(target)[1])
+    tally = Tally()
     try:
         mod, made = cut(mod, target)
         with made:
-            tuned = _recorded(records, made)
-            to_loops, to_code = _passes(made, schedule, tuned)
+            to_loops, to_code = _passes(made, schedule, _recorded(records, made))
             scheduled = tvm.transform.Sequential(to_loops)(mod)
-            tally = Tally()
             pipeline = tvm.transform.Sequential([*to_code, tally])
             built = relax.build(scheduled, made, relax_pipeline=pipeline)
     except TvmlabError:
@@ -131,7 +121,11 @@ def cut(
             from .npu import partition  # here: most modules need no accelerator
 
             mod = partition(mod)
-        mod = with_public_main(mod)
+        if not (mod["main"].attrs and "global_symbol" in mod["main"].attrs):
+            # The name that it is called by, so that passes do not drop it as unused.
+            main = mod["main"].with_attr("global_symbol", "main")
+            mod = mod.clone()
+            mod.update_func(mod.get_global_var("main"), main)
         if _has_regions(mod):
             from .ir.partition import LowerRegions
             from .npu import codegen  # noqa: F401 (registers the accelerator's code generator)
@@ -140,37 +134,24 @@ def cut(
     return mod, made
 
 
-def with_public_main(mod: IRModule) -> IRModule:
-    """Give ``main`` the name that it is called by, so that passes do not drop it as unused."""
-    if mod["main"].attrs and "global_symbol" in mod["main"].attrs:
-        return mod
-    main = mod["main"].with_attr("global_symbol", "main")
-    mod = mod.clone()
-    mod.update_func(mod.get_global_var("main"), main)
-    return mod
-
-
 def _passes(
     target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[list[Any], list[Any]]:
     """List the passes from operators to scheduled loops, and from there to code."""
     if not schedule:
-        return _checks(), [relax.pipeline.default_build_pipeline()]
+        return _simplifications()[:2], [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
-        return _simplifications(), [upstream(target)]
+        return _simplifications(), [_upstream(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
     return [*_simplifications(), schedule_passes(target, step, tuned)], lower
 
 
-def _checks() -> list[Any]:
-    """List the passes that make Relax of Relay's operators, and check indices at run time."""
-    return [ExpandRelayOperators(), CheckIndices()]
-
-
 def _simplifications() -> list[Any]:
+    """List the passes for inference; the first two make Relax of Relay's operators, for any use."""
     return [
-        *_checks(),
+        ExpandRelayOperators(),
+        CheckIndices(),
         relax.transform.CanonicalizeBindings(),
         FoldBatchNorm(),
         relax.transform.FoldConstant(),
@@ -178,8 +159,8 @@ def _simplifications() -> list[Any]:
     ]
 
 
-def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
-    """Give TVM's own way from a model to code for a device that is no CPU."""
+def _upstream(target: tvm.target.Target) -> tvm.transform.Pass:
+    """Return TVM's own way from a model to code for a device other than a CPU."""
     kind = target.kind.name
     why = f"this TVM was built without its code generator for {kind!r}"
     try:
@@ -199,11 +180,8 @@ def _recorded(
     if records is None:
         return None
     if target.kind.name != "llvm":
-        raise CompileError(
-            f"records hold schedules for CPUs, and the target is of kind {target.kind.name}",
-            where=f"target {spelled(target)}",
-            fix="leave the records out",
-        )
+        what = f"records hold schedules for CPUs, and the target is of kind {target.kind.name}"
+        raise CompileError(what, where=f"target {spelled(target)}", fix="leave the records out")
     from .records.records import recorded
 
     return recorded(records, target)
@@ -211,22 +189,19 @@ def _recorded(
 
 def _has_regions(mod: IRModule) -> bool:
     """Return whether functions are for another compiler, or are nested in functions."""
-    return any(
-        (function.attrs and "Codegen" in function.attrs)
-        or any(
-            isinstance(binding.value, relax.Function)
-            for block in function.body.blocks
-            for binding in block.bindings
-        )
-        for function in mod.functions.values()
-        if isinstance(function, relax.Function)
+    functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]
+    bindings = [
+        one for function in functions for block in function.body.blocks for one in block.bindings
+    ]
+    return any(one.attrs and "Codegen" in one.attrs for one in functions) or any(
+        isinstance(binding.value, relax.Function) for binding in bindings
     )
 
 
 def simplify(mod: IRModule) -> IRModule:
-    """Rewrite a module for inference, for any target: Relax in, smaller Relax out.
+    """Rewrite a module for inference, for any target.
 
-    It expands Relay's operators, checks indices, folds batch normalization and constants, and
-    removes dead bindings.
+    Relay's operators are expanded, indices are checked, batch normalization and constants are
+    folded, and dead bindings are removed.
     """
     return tvm.transform.Sequential(_simplifications())(mod)

@@ -1,7 +1,7 @@
 """What can go wrong, in words.
 
-Every error that tvmlab raises on purpose says three things: what is wrong, where, and what to do
-about it. Errors raised inside TVM, ONNX or a compiler are kept as the `__cause__`.
+Every error that tvmlab raises on purpose says what is wrong, where, and what to do about it. Errors
+raised inside TVM, ONNX or a compiler are kept as the `__cause__`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .tuning.report import Report
 
-__all__ = [
-    "ChecksumError",
-    "CompileError",
-    "DataError",
-    "InputError",
-    "ModelError",
-    "OutOfRangeError",
-    "PackageError",
-    "RecordError",
-    "RelayError",
-    "RemoteError",
-    "ShapeError",
-    "SimulationError",
-    "TargetError",
-    "ToolchainError",
-    "TuningError",
-    "TvmlabError",
-    "UnsupportedOperatorError",
-]
+
+__all__ = ["ChecksumError", "CompileError", "DataError", "InputError", "ModelError"]
+__all__ += ["OutOfRangeError", "PackageError", "RecordError", "RelayError", "RemoteError"]
+__all__ += ["ShapeError", "SimulationError", "TargetError", "ToolchainError", "TuningError"]
+__all__ += ["TvmlabError", "UnsupportedOperatorError"]
 
 
 class TvmlabError(Exception):
@@ -49,12 +35,10 @@ class TvmlabError(Exception):
         self.what = what
         self.where = where
         self.fix = fix
-        lines = [what]
-        if where:
-            lines.append(f"  where: {where}")
-        if fix:
-            lines.append(f"  to do: {fix}")
-        super().__init__("\n".join(lines))
+        text = (
+            what + (f"\n  where: {where}" if where else "") + (f"\n  to do: {fix}" if fix else "")
+        )
+        super().__init__(text)
 
 
 class ModelError(TvmlabError):
@@ -68,11 +52,8 @@ class UnsupportedOperatorError(ModelError):
 class ShapeError(ModelError):
     """A model's input shapes are unknown, or do not agree with those given.
 
-    Attributes
-    ----------
-    shapes : dict of str to tuple or None
-        What to give `tvmlab.load` for a model whose sizes stay open, with a name for each; None
-        where that is not what is wrong, or a rank is not known.
+    `shapes` is what to give `tvmlab.load` for a model whose sizes stay open, with a name for each;
+    None where that is not what is wrong, or a rank is not known.
     """
 
     shapes: dict[str, tuple[int | str, ...]] | None = None
@@ -81,10 +62,7 @@ class ShapeError(ModelError):
 class RelayError(ModelError):
     """Relay text cannot be read, or a module or call has no form in the other language.
 
-    Attributes
-    ----------
-    line, column : int or None
-        Where in the text, counted from 1; None where the error does not come from text.
+    `line` and `column` say where in the text, counted from 1; None without a text.
     """
 
     line: int | None = None
@@ -120,13 +98,7 @@ class RemoteError(TvmlabError):
 
 
 class TuningError(TvmlabError):
-    """Tuning cannot start, or found nothing: no candidate ran, no server answered.
-
-    Attributes
-    ----------
-    report : tvmlab.tuning.Report or None
-        What had come of it until then; None where nothing had begun.
-    """
+    """Tuning cannot start, or found nothing; `report` is what was found until then, or None."""
 
     report: Report | None = None
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.program import Program, commands
 from tvmlab import cli
+from tvmlab.cli.commands import COMMANDS
 from tvmlab.errors import InputError
 
 NAMES = sorted(commands())
@@ -118,7 +119,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
             raise result
         return result()
 
-    monkeypatch.setattr(cli.model, "_show", run)
+    monkeypatch.setitem(COMMANDS, "show", (run, COMMANDS["show"][1]))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ The exit codes are 0 for success, 1 for an error (one line on standard error, wi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -16,35 +15,9 @@ from typing import Any
 
 from ..errors import TvmlabError
 from ..support.importing import leave_pytorch_out
-from . import measure, model, options
+from .commands import completion, parser
 
 __all__ = ["main", "parser"]
-
-
-def parser() -> argparse.ArgumentParser:
-    """Make the parser of the whole command line.
-
-    Returns
-    -------
-    argparse.ArgumentParser
-        ``parse_args`` of it raises SystemExit for a wrong command line.
-    """
-    made = argparse.ArgumentParser(
-        "tvmlab",
-        description="Compile, run and measure machine-learning models with Apache TVM.",
-        epilog="The --help of each command ends with an example.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=20),
-        allow_abbrev=False,
-    )
-    made.add_argument("--version", action=_Version, nargs=0, help="print versions, and exit")
-    commands = made.add_subparsers(
-        required=True, metavar="COMMAND", title="commands", parser_class=options.Parser
-    )
-    model.add(commands)
-    measure.add(commands)
-    completion = options.add_command(commands, "completion", _completion, options.JSON)
-    completion.add_argument("shell", choices=("bash", "zsh"), metavar="SHELL", help="bash or zsh")
-    return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,16 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     args = parser().parse_args(arguments)
     try:
-        if args.run is not _completion:
+        if args.run is not completion:
             leave_pytorch_out()
         # With --json, standard output carries the answer alone.
         output = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
         with _warnings_as_notes(), output:
-            answer: options.Answer | None = args.run(args)
+            answer = args.run(args)
         if answer is not None:
-            text, data = answer
-            _print(_strict_json(data) if args.json else text)
+            print(_strict_json(answer[1]) if args.json else answer[0], flush=True)
     except BrokenPipeError:  # the reader, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where Python writes the rest when it ends
         return 1
     except (Exception, KeyboardInterrupt) as error:
         if _interrupted(error):
@@ -122,16 +95,6 @@ def _strict_json(data: dict[str, Any]) -> str:
     return json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1)
 
 
-def _print(text: str) -> None:
-    """Print the answer."""
-    try:
-        print(text, flush=True)
-    except OSError:
-        # Python writes the rest when it ends, and would complain a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise
-
-
 @contextlib.contextmanager
 def _warnings_as_notes() -> Iterator[None]:
     """Print warnings as lines, without the place in our code."""
@@ -142,35 +105,3 @@ def _warnings_as_notes() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = note  # type: ignore[assignment]
         yield
-
-
-def _completion(args: argparse.Namespace) -> options.Answer:
-    """Print a script with which a shell completes command lines.
-
-    In ~/.bashrc or ~/.zshrc:  eval "$(tvmlab completion bash)"
-
-    example:
-      tvmlab completion bash > tvmlab.bash
-      tvmlab completion zsh > _tvmlab
-    """
-    import shtab
-
-    made = parser()
-    commands = next(a for a in made._actions if isinstance(a, argparse._SubParsersAction))
-    for command in commands.choices.values():
-        for action in command._actions:
-            if action.metavar in ("FILE", "MODEL", "PROGRAM"):
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
-    text = shtab.complete(made, args.shell)
-    return text, {"shell": args.shell, "text": text}
-
-
-class _Version(argparse.Action):
-    """Prints the versions of installed packages, because importing TVM would take seconds."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        names = ("tvmlab", "apache-tvm", "apache-tvm-ffi", "numpy")
-        print(", ".join(f"{name} {version(name)}" for name in names))
-        parser.exit()

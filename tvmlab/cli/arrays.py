@@ -7,32 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, TvmlabError
-from .options import SEED, shared
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..ir.signature import Input, Output, Signature
-
-__all__ = ["INPUTS", "input_arrays", "name_outputs", "save_arrays"]
-
-#: The arguments ``-i``, ``--fill`` and ``--seed``.
-INPUTS = (
-    shared(
-        "-i",
-        "--inputs",
-        metavar="FILE",
-        help=".npz with an array for each input's name, or .npy or a picture for the first",
-    ),
-    shared(
-        "--fill",
-        "--fill-mode",
-        choices=("random", "zeros", "ones"),
-        help="how to fill inputs that FILE does not have: without it `run` refuses them, and "
-        "`bench` and `profile` take random numbers; a size that is only known at run time is 1",
-    ),
-    SEED,
-)
 
 
 def input_arrays(
@@ -45,15 +24,14 @@ def input_arrays(
     fill = args.fill or fill
     generator = np.random.default_rng(abs(args.seed))
     for value in signature.inputs:
-        if value.name in found:
-            continue
-        if not fill:
+        if value.name not in found and not fill:
             raise InputError(
                 f"there is no array for the input {value.name!r}",
                 where=args.inputs or "the command line",
                 fix=f"pass {value} in an .npz file with -i, or use --fill",
             )
-        found[value.name] = _filled(value, fill, generator)
+        if value.name not in found:
+            found[value.name] = _filled(value, str(fill), generator)
     return signature.bind((), found)
 
 
@@ -108,29 +86,20 @@ def _picture(path: str, value: Input) -> np.ndarray:
 
 
 def name_outputs(result: Any, outputs: Sequence[Output]) -> dict[str, np.ndarray]:
-    """Name the arrays that a program returned, by its signature or else ``output_0`` and so on."""
-    arrays = _flat(result)
-    if len(arrays) == len(outputs):
-        return {output.name: array for output, array in zip(outputs, arrays, strict=True)}
-    return {f"output_{place}": array for place, array in enumerate(arrays)}
-
-
-def _flat(result: Any) -> list[np.ndarray]:
-    """List the arrays in nested tuples."""
+    """Name the arrays that a program returned, which can be in nested tuples."""
     import numpy as np
 
-    if isinstance(result, tuple):
-        return [array for part in result for array in _flat(part)]
-    return [np.asarray(result)]
+    def flat(value: Any) -> list[np.ndarray]:
+        if not isinstance(value, tuple):
+            return [np.asarray(value)]
+        return [one for part in value for one in flat(part)]
+
+    return {one.name: array for one, array in zip(outputs, flat(result), strict=True)}
 
 
 def save_arrays(path: str, named: dict[str, np.ndarray]) -> None:
-    """Write an ``.npz`` file; `numpy.savez` refuses an array with the name ``file``."""
-    import zipfile
-
+    """Write an ``.npz`` file of exactly this name."""
     import numpy as np
 
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in named.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    with open(path, "wb") as file:
+        np.savez(file, **named)  # type: ignore[arg-type]

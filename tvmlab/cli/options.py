@@ -1,9 +1,9 @@
-"""What the commands share: the form of a command, common options, and loading models."""
+"""What the commands share: the form of an option, common options, and loading models."""
 
 from __future__ import annotations
 
 import argparse
-import inspect
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from tvm.ir import IRModule
 
     from ..runtime.executable import Executable
-    from ..runtime.timing import Measurement
-
-    Commands = argparse._SubParsersAction[Any]
 
 #: What a command prints: text for people, and the data for ``--json``.
 Answer = tuple[str, dict[str, Any]]
@@ -28,8 +25,8 @@ Shapes = dict[str, tuple[int | str, ...]]
 #: Networks of the workbook, by the names of their functions in `tvmlab.models`.
 NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resnet8")
 
-#: The default key of RPC servers.
-KEY = "tvmlab"
+#: The formats of ``--dump-code``, which are tvmc's and ``relax``.
+CODE = ("relax", "relay", "tir", "ll", "asm")
 
 # The name of an input can contain spaces and colons; the bracket after the last colon ends it.
 _SHAPE = re.compile(r"([^\s,\[\]][^,\[\]]*?)\s*:\s*\[([^\[\]]*)\]")
@@ -44,27 +41,16 @@ class Parser(argparse.ArgumentParser):
         """Parse the words of a command, and refuse words that are left over."""
         found, left = super().parse_known_args(args, namespace)
         if left:
-            import difflib
-
             wrong = next((word.partition("=")[0] for word in left if word.startswith("-")), left[0])
-            known = self._option_string_actions
-            hint = "".join(
-                f"; did you mean {x}?" for x in difflib.get_close_matches(wrong, known, 1)
-            )
-            if re.match("-[a-z]{2}", wrong) and "--target" in known:
+            near = difflib.get_close_matches(wrong, self._option_string_actions, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            if re.match("-[a-z]{2}", wrong) and "--target" in self._option_string_actions:
                 hint = '; quote a target that has spaces: --target "llvm -mcpu=x86-64-v3"'
             self.error(f"unrecognized argument {wrong}{hint}")
         return found, left
 
 
-def shared(*flags: str, **settings: Any) -> argparse.ArgumentParser:
-    """Declare an argument once for the commands that have it, which take it by ``parents``."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(*flags, **settings)
-    return parser
-
-
-def whole_number(text: str) -> int:
+def _whole_number(text: str) -> int:
     """Read a whole number from 1 on."""
     if text.isdecimal() and int(text) > 0:
         return int(text)
@@ -83,62 +69,68 @@ def _shapes(text: str) -> Shapes:
     }
 
 
-VERBOSE = shared("-v", "--verbose", action="store_true", help="print the traceback of an error")
-JSON = shared("--json", action="store_true", help="print the answer as JSON")
-MODEL = shared(
-    "model",
-    metavar="MODEL",
-    help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
-    + ", ".join(NETWORKS),
-)
-_PROGRAM = (
-    "a package that `tvmlab compile` wrote, or a model, which is compiled first; a package is "
-    "code, so load only what you trust"
-)
-PROGRAM = shared("program", metavar="PROGRAM", help=_PROGRAM)
-PROGRAMS = shared("program", metavar="PROGRAM", nargs="+", help=_PROGRAM)
-SHAPES = shared(
-    "--input-shapes",
-    type=_shapes,
-    metavar="SHAPES",
-    help='of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a name is '
-    "a size that is only known at run time",
-)
-TARGET = shared(
-    "--target",
-    metavar="TARGET",
-    help='such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" for the accelerator '
-    "and a CPU (default: this machine)",
-)
-REPEAT = shared(
-    "--repeat", type=whole_number, default=10, metavar="N", help="samples to take (%(default)s)"
-)
-SEED = shared("--seed", type=int, default=0, metavar="N", help="of random numbers (%(default)s)")
-RPC = (
-    shared("--rpc-tracker", metavar="HOST:PORT", help="use servers of this tracker"),
-    shared("--rpc-key", default=KEY, metavar="KEY", help="the servers' key (%(default)s)"),
-)
+def _formats(text: str) -> tuple[str, ...]:
+    """Read the value of ``--dump-code``."""
+    formats = tuple(text.replace(" ", "").split(","))
+    if not set(formats) <= set(CODE):
+        raise argparse.ArgumentTypeError(f"{text!r}; the formats are {', '.join(CODE)}")
+    return formats
 
 
-def add_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], Answer | None],
-    *arguments: argparse.ArgumentParser,
-) -> argparse.ArgumentParser:
-    """Add a command; the docstring of its function is its help, and ends with an example."""
-    about, _, example = inspect.cleandoc(run.__doc__ or "").partition("\n\nexample:\n")
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        parents=[*arguments, VERBOSE],
-        help=about.partition("\n")[0].rstrip("."),
-        description=about,
-        epilog=f"example:\n{example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run, json=False)
+_TYPES: dict[str | None, Callable[[str], Any]] = {
+    **{"N": _whole_number, "S": float, "SEED": int, "PORT": int},
+    **{"SHAPES": _shapes, "FORMATS": _formats},
+}
+
+
+def option(flags: str, metavar: str | None, about: str, **more: Any) -> argparse.ArgumentParser:
+    """Declare an option or an argument, as a parent of the parsers of the commands that have it.
+
+    `flags` are separated by spaces; `metavar` names the value, and tells its type.
+    """
+    if metavar:
+        more |= {"metavar": metavar, "type": _TYPES.get(metavar, str)}
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(*flags.split(), help=about, **more)
     return parser
+
+
+VERBOSE: Any = option("-v --verbose", None, "print the traceback of an error", action="store_true")
+JSON = option("--json", None, "print the answer as JSON", action="store_true")
+_NAMES = ", ".join(NETWORKS)
+_MODEL = f"a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: {_NAMES}"
+MODEL = option("model", "MODEL", _MODEL)
+_PROGRAM = "a package, which is code: load only what you trust; or a model, which is compiled first"
+PROGRAM = option("program", "PROGRAM", _PROGRAM)
+PROGRAMS = option("program", "PROGRAM", _PROGRAM, nargs="+")
+SHAPES = option(
+    "--input-shapes",
+    "SHAPES",
+    'of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a name is a '
+    "size that is only known at run time",
+)
+TARGET = option(
+    "--target",
+    "TARGET",
+    'such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" for the accelerator and a '
+    "CPU (default: this machine)",
+)
+INPUTS = (
+    option("-i --inputs", "FILE", ".npz with arrays by input, or .npy or a picture for the first"),
+    option(
+        "--fill --fill-mode",
+        None,
+        "how to fill inputs that FILE does not have: without it `run` refuses them, and `bench` "
+        "and `profile` take random numbers; a size that is only known at run time is 1",
+        choices=("random", "zeros", "ones"),
+    ),
+    SEED := option("--seed", "SEED", "of random numbers (%(default)s)", default=0),
+)
+REPEAT = option("--repeat", "N", "samples to take (%(default)s)", default=10)
+RPC = (
+    option("--rpc-tracker", "HOST:PORT", "use servers of this tracker"),
+    option("--rpc-key", "KEY", "the servers' key (%(default)s)", default="tvmlab"),
+)
 
 
 def check_files(reads: Iterable[str | None], writes: Iterable[str | None]) -> None:
@@ -146,20 +138,15 @@ def check_files(reads: Iterable[str | None], writes: Iterable[str | None]) -> No
     inputs = [path for path in reads if path and not _is_network(path)]
     for path in inputs:
         if not os.path.exists(path):
-            raise InputError(
-                "there is no such file",
-                where=path,
-                fix=f"check the path; the networks of the workbook are {', '.join(NETWORKS)}",
-            )
+            fix = f"check the path; the networks of the workbook are {', '.join(NETWORKS)}"
+            raise InputError("there is no such file", where=path, fix=fix)
     for path in filter(None, writes):
         if os.path.exists(path) and any(os.path.samefile(path, other) for other in inputs):
-            raise InputError(
-                "the output would replace an input", where=path, fix="write to another file"
-            )
+            what, fix = "the output would replace an input", "write to another file"
+            raise InputError(what, where=path, fix=fix)
         if not os.path.isdir(os.path.dirname(path) or os.curdir):
-            raise InputError(
-                "there is no folder for the output", where=path, fix="make the folder first"
-            )
+            what, fix = "there is no folder for the output", "make the folder first"
+            raise InputError(what, where=path, fix=fix)
 
 
 def _is_network(name: str) -> bool:
@@ -205,16 +192,8 @@ def load_program(name: str, shapes: Shapes | None) -> Executable:
 def refuse_shapes(package: str, shapes: Shapes | None) -> None:
     """Refuse ``--input-shapes`` for a package."""
     if shapes:
-        raise InputError(
-            "a package has the input shapes that it was compiled for",
-            where=package,
-            fix="leave --input-shapes out",
-        )
-
-
-def seconds(time: Measurement) -> dict[str, Any]:
-    """Return a time as data for ``--json``."""
-    return {"median": time.median, "spread": time.spread, "samples": time.samples}
+        what = "a package has the input shapes that it was compiled for"
+        raise InputError(what, where=package, fix="leave --input-shapes out")
 
 
 def to_integers(mod: IRModule) -> IRModule:

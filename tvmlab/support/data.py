@@ -23,16 +23,13 @@ _TINY = (
 
 
 class Entry(NamedTuple):
-    """A file that `fetch` can download: its name in the cache folder, and what it must be.
-
-    `size` is in bytes, `sha256` has 64 hexadecimal digits, and `licence` is an SPDX identifier.
-    """
+    """A file that `fetch` can download; `size` is in bytes, `licence` an SPDX identifier."""
 
     name: str
     url: str
     size: int
     sha256: str
-    licence: str
+    licence: str = "Apache-2.0"
 
 
 #: Every file that `fetch` knows, by name.
@@ -40,27 +37,24 @@ REGISTRY: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry(
-            name="resnet50-v2-7.onnx",
-            url="https://media.githubusercontent.com/media/onnx/models"
+            "resnet50-v2-7.onnx",
+            "https://media.githubusercontent.com/media/onnx/models"
             "/b9a54e89508f101a1611cd64f4ef56b9cb62c7cf"
             "/vision/classification/resnet/model/resnet50-v2-7.onnx",
-            size=102_442_450,
-            sha256="1e80e8a7c8eec8e8b20c440d7dd7f2f8590779c7c2859dc4514870dc463845d3",
-            licence="Apache-2.0",
+            102_442_450,
+            "1e80e8a7c8eec8e8b20c440d7dd7f2f8590779c7c2859dc4514870dc463845d3",
         ),
         Entry(
-            name="resnet8_float.tflite",
-            url=f"{_TINY}/pretrainedResnet.tflite",
-            size=318_144,
-            sha256="b5c0046d6e0328b4956afd6baa29555a29b1f1c65bdd45aaed75b7cd484d9f79",
-            licence="Apache-2.0",
+            "resnet8_float.tflite",
+            f"{_TINY}/pretrainedResnet.tflite",
+            318_144,
+            "b5c0046d6e0328b4956afd6baa29555a29b1f1c65bdd45aaed75b7cd484d9f79",
         ),
         Entry(
-            name="resnet8_int8.tflite",
-            url=f"{_TINY}/pretrainedResnet_quant.tflite",
-            size=98_496,
-            sha256="3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
-            licence="Apache-2.0",
+            "resnet8_int8.tflite",
+            f"{_TINY}/pretrainedResnet_quant.tflite",
+            98_496,
+            "3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
         ),
     )
 }
@@ -79,7 +73,7 @@ def cache_dir() -> Path:
 def cached(name: str) -> Path | None:
     """Return the path of a file in `REGISTRY` if the cache holds it with the right SHA-256."""
     path = cache_dir() / name
-    return path if _holds(path, _entry(name).sha256) else None
+    return path if _holds(path, REGISTRY[name].sha256) else None
 
 
 def fetch(name: str) -> Path:
@@ -103,10 +97,12 @@ def fetch(name: str) -> Path:
         If the name is unknown, TVMLAB_OFFLINE is set, the address cannot be reached, or the cache
         folder cannot be written. The message says where to put the file.
     """
-    entry = _entry(name)
+    if name not in REGISTRY:
+        fix = f"Use one of: {', '.join(sorted(REGISTRY))}."
+        raise DataError(f"There is no file named {name!r}.", where="tvmlab.data.REGISTRY", fix=fix)
     if (path := cached(name)) is not None:
         return path
-    path = cache_dir() / name
+    entry, path = REGISTRY[name], cache_dir() / name
     fix = (
         f"Bring the file by other means: from {entry.url}, {entry.size} bytes, sha256 "
         f"{entry.sha256}, to {path}; or try again with a network, or with TVMLAB_CACHE set to a "
@@ -139,16 +135,6 @@ def fetched(name: str, sha256: str, fix: str) -> Path:
     if not _holds(path, sha256):
         raise ToolchainError(f"{name} is missing or damaged.", where=str(path), fix=fix)
     return path
-
-
-def _entry(name: str) -> Entry:
-    if name not in REGISTRY:
-        raise DataError(
-            f"There is no file named {name!r} in the registry.",
-            where="tvmlab.data.REGISTRY",
-            fix=f"Use one of: {', '.join(sorted(REGISTRY))}.",
-        )
-    return REGISTRY[name]
 
 
 def _holds(path: Path, sha256: str) -> bool:

@@ -13,18 +13,13 @@ from pathlib import Path
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a block another file to write, and put it in the place of `path` when the block ends.
 
-    A reader sees the old file or the new one, never a part; of several writers at once the last
-    one wins. If the block fails, `path` stays as it was and the other file is removed. A symbolic
-    link is itself replaced. The block fills the other file, or removes and makes it anew; the file
-    gets the permissions of the file that it replaces, or else those of any new file.
-
-    Raises OSError if the folder cannot be written, or if `path` is a folder, a device or a pipe,
-    because a file in the place of ``/dev/null`` would break more than one program.
+    A reader sees the old file or the new one, never a part. If the block fails, `path` stays as it
+    was. The file gets the permissions of the file that it replaces, or else those of any new file.
+    Raises OSError if the folder cannot be written, or if `path` is a folder, a device or a pipe.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "A device or a pipe has this name", str(path))
-    # A part of the name says whose it is, and the whole might be too long with more around it.
     part = path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}.part"
     # Not `tempfile`, whose files are readable by their owner alone, whatever the umask says.
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -34,6 +29,5 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
             part.chmod(path.stat().st_mode & 0o777)
         part.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # what failed first is what is to be told
-            part.unlink()
+        part.unlink(missing_ok=True)
         raise

@@ -1,10 +1,8 @@
 """What this machine has, and whether it can run code for a target.
 
 TVM's thread pool takes the number of its threads from ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``,
-and else uses half of the processors, on the assumption that they are hyperthreads (TVM's
-``src/runtime/threading_backend.cc``). On a machine with two cores and no hyperthreads that is one
-thread. The pool reads the variable once, when it starts, so that `host_target` has to set the
-variable before the first kernel runs.
+and else uses half of the processors, on the assumption that they are hyperthreads. The pool reads
+the variable once, when it starts, so that `host_target` has to set it before the first kernel runs.
 """
 
 from __future__ import annotations
@@ -33,27 +31,25 @@ ABILITIES = "tvmlab.abilities"
 def physical_cores() -> int:
     """Return the number of physical cores that this process may use, at least 1.
 
-    Hyperthreads of one core count once. The CPU affinity mask and the CPU quota of a container
-    (cgroup v2, ``cpu.max``) limit the number.
+    The CPU affinity mask and the CPU quota of a container (cgroup v2) limit the number.
     """
-    cores = {core_of(cpu) for cpu in PROCESSORS}
+    cores = len({core_of(cpu) for cpu in PROCESSORS})
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        limit = math.ceil(int(quota) / int(period))
-    except (OSError, ValueError, ZeroDivisionError):  # no container; the quota is "max"
-        limit = len(cores)
-    return max(1, min(len(cores), limit))
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no container; the quota is "max"
+        return cores
 
 
-def core_of(cpu: int) -> tuple[str, str]:
+def core_of(cpu: int) -> tuple[str, ...]:
     """Return the package and the core of a logical processor."""
     topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
     try:
-        package = (topology / "physical_package_id").read_text().strip()
-        core = (topology / "core_id").read_text().strip()
+        return tuple(
+            Path(f"{topology}/{id}").read_text() for id in ("physical_package_id", "core_id")
+        )
     except OSError:
         return ("cpu", str(cpu))
-    return (package, core)
 
 
 def main_memory() -> int:
@@ -72,8 +68,7 @@ def host_target() -> tvm.target.Target:
     -------
     tvm.target.Target
         Kind ``llvm``, with LLVM's name of this processor as ``mcpu`` and the number of physical
-        cores as ``num-cores``. ``TVM_NUM_THREADS``, or else ``OMP_NUM_THREADS``, replaces the
-        number if it is set.
+        cores as ``num-cores``; ``TVM_NUM_THREADS``, or else ``OMP_NUM_THREADS``, replaces it.
 
     Raises
     ------
@@ -82,15 +77,12 @@ def host_target() -> tvm.target.Target:
 
     Notes
     -----
-    If ``TVM_NUM_THREADS`` is not set, this function sets it in the environment of the process, so
-    that child processes inherit the number.
-
+    If ``TVM_NUM_THREADS`` is not set, this function sets it in the environment of the process.
     Call it before the first kernel runs: the size of the pool is fixed once the pool has started,
     and a warning tells if it is smaller than the machine.
     """
-    asked = _asked_threads()
     # The pool never has more threads than processors.
-    cores = physical_cores() if asked is None else min(asked, len(PROCESSORS))
+    cores = min(_asked_threads() or physical_cores(), len(PROCESSORS))
     os.environ.setdefault("TVM_NUM_THREADS", str(cores))
     started = runtime_threads()
     if started < cores:
@@ -150,30 +142,19 @@ _INSTRUCTIONS = (
 
 
 def other_processor(target: tvm.target.Target, triple: str = "") -> str:
-    """Name the processor of an LLVM target if its architecture is not that of a triple.
-
-    The triple is that of this machine if it is left out; the result is empty for the same
-    architecture.
-    """
+    """Name the processor of an LLVM target if its architecture is not a triple's, or this one."""
     wanted, here = triple_of(target), triple or codegen.llvm_get_system_triple()
     return "" if wanted.split("-")[0] == here.split("-")[0] else f"a processor of {wanted}"
 
 
 def missing_features(target: tvm.target.Target) -> str:
-    """Name the architecture or instruction sets that a target uses and this machine lacks.
-
-    The result is empty if the code can run here. Other code would end the process with an illegal
-    instruction.
-    """
+    """Name what a target uses and this machine lacks; empty if its code can run here."""
     return abilities().missing(target) if target.kind.name == "llvm" else ""
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a machine can run: its processor's name, its triple, and LLVM's names of its features.
-
-    `processors` is the number of logical processors that may be used.
-    """
+    """What a machine can run: its processor, LLVM's triple and features, its logical processors."""
 
     cpu: str
     triple: str

@@ -32,11 +32,9 @@ PROCESSORS = tuple(sorted(os.sched_getaffinity(0)))
 
 
 def leave_pytorch_out() -> None:
-    """Import TVM without PyTorch, which saves about three seconds.
+    """Import TVM without PyTorch, which ``tvm_ffi`` imports if it is there: about three seconds.
 
-    ``tvm_ffi/__init__.py`` imports PyTorch if it is installed, so that TVM takes its tensors
-    directly. The command and the reader of records take no such tensors. PyTorch can still be
-    imported after TVM; its tensors then go through DLPack.
+    PyTorch can still be imported after TVM; its tensors then go through DLPack.
     """
     hidden = "torch" not in sys.modules
     if hidden:
@@ -51,10 +49,7 @@ def leave_pytorch_out() -> None:
 
 
 class Alias:
-    """Finds the modules of `ROOMS` under their short names, as the very modules of the long ones.
-
-    An instance goes to `sys.meta_path`.
-    """
+    """Finds the modules of `ROOMS` under their short names; an instance is in `sys.meta_path`."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return how to import a module, or None if it is not one of `ROOMS`."""

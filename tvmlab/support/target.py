@@ -1,15 +1,13 @@
 """Compilation targets as a user writes them.
 
 A target is a dictionary in today's TVM. Until 2025 it was one string with a kind and options, such
-as ``"llvm -mcpu=skylake-avx512"``; `parse` reads such strings. TVM 0.18 defines the options in
-``src/target/target_kind.cc``, and tvmc's lists of targets in ``python/tvm/driver/tvmc/target.py``.
+as ``"llvm -mcpu=skylake-avx512"``; `parse` reads such strings.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,9 +31,9 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     Parameters
     ----------
     target : tvm.target.Target, mapping, str or None
-        None is the host. A string is a kind or a tag (``"llvm"``, ``"cuda"``,
-        ``"nvidia/nvidia-a100"``), or a kind and options as for Relay (``"llvm -mcpu=x86-64-v3
-        -num-cores=4"``); a mapping has a ``"kind"`` and its attributes.
+        None is the host. A string is a kind or a tag (``"llvm"``, ``"nvidia/nvidia-a100"``), or a
+        kind and options as for Relay (``"llvm -mcpu=x86-64-v3 -num-cores=4"``); a mapping has a
+        ``"kind"`` and its attributes.
 
     Returns
     -------
@@ -44,15 +42,17 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     Raises
     ------
     TargetError
-        The kind, the attributes, the triple, the processor's name or an instruction set is unknown.
+        The kind, an attribute, the triple or the processor's name is unknown.
     """
     if target is None:
         return host_target()
     spec = dict(target) if isinstance(target, Mapping) else target
-    if isinstance(spec, str) and len(spec.split()) > 1 and not spec.lstrip().startswith("{"):
-        spec = parse(spec)
     try:
+        if isinstance(spec, str) and " " in spec.strip() and not spec.lstrip().startswith("{"):
+            spec = parse(spec)
         made = spec if isinstance(spec, tvm.target.Target) else tvm.target.Target(spec)
+    except TargetError:
+        raise
     except Exception as error:  # ValueError, TypeError or InternalError
         raise TargetError(
             f"TVM does not know this target: {telling(error)}",
@@ -68,7 +68,8 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
 def _check_llvm(target: tvm.target.Target) -> None:
     """Refuse values of an LLVM target that TVM accepts, and LLVM or the thread pool does not."""
     mcpu, triple = str(target.attrs.get("mcpu") or "generic"), triple_of(target)
-    cores = int(target.attrs.get("num-cores", 1))
+    if target.host is not None:
+        as_target(target.host)
     # First of all: TVM reads through a null pointer for the instruction sets of such a triple.
     if not codegen.llvm_is_valid_cpu("generic", triple):
         what = f"LLVM cannot compile for the triple {triple!r}"
@@ -79,30 +80,12 @@ def _check_llvm(target: tvm.target.Target) -> None:
             "leave mcpu out, or use a name of LLVM's such as x86-64-v3, skylake-avx512, "
             "or cortex-a72 with the mtriple aarch64-linux-gnu"
         )
-    elif cores < 1:
-        what = f"no machine has {cores} cores"
+    elif int(target.attrs.get("num-cores", 1)) < 1:
+        what = "no machine has fewer cores than one"
         fix = "give the number of threads to use as num-cores, from 1 on, or leave it out"
-    elif unknown := [one for one in target.attrs.get("mattr", ()) if not _is_set(one, triple)]:
-        what = f"LLVM knows no instruction set {str(unknown[0])!r} for {triple}"
-        fix = 'write mattr as "+avx2,+fma" or "-avx512f", by LLVM\'s names for the processor'
     else:
-        if target.host is not None:
-            as_target(target.host)
         return
     raise TargetError(what, where=str(target), fix=fix)
-
-
-def _is_set(feature: str, triple: str) -> bool:
-    """Return whether LLVM knows an instruction set with its sign, such as ``"+avx2"``."""
-    sign, name = feature[:1], feature[1:]
-    with_it = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mattr": [f"+{name}"]})
-    return sign in ("+", "-") and codegen.llvm_cpu_has_features(name, with_it)
-
-
-# A kind, or a kind with options. A comma before + or - belongs to a list of instruction sets.
-_COMPOSITE = re.compile(
-    r"\s*([A-Za-z][\w-]*(?:(?:\s+-\S+)+?(?=\s*,(?:\s|$)(?!\s*[+-])))?)\s*,(.*)", re.DOTALL
-)
 
 
 def split_target(
@@ -124,83 +107,61 @@ def split_target(
     Raises
     ------
     TargetError
-        The partitioner is unknown or has options.
+        The name before the comma is not that of a partitioner.
     """
     if not isinstance(target, str):
         return None, target
-    if target.strip() in PARTITIONERS:
-        return target.strip(), None
-    if (found := _COMPOSITE.fullmatch(target)) is None:
+    first, comma, rest = (part.strip() for part in target.partition(","))
+    if first in PARTITIONERS:
+        return first, rest or None
+    if not comma or not re.fullmatch(r"[A-Za-z][\w-]*", first):  # JSON, or a list in an option
         return None, target
-    first, rest = found[1], found[2].strip()
-    if first not in PARTITIONERS:
-        whole, other = (first, rest) if rest in PARTITIONERS else (rest, first)
-        wanted = f"{PARTITIONERS[0]}, {whole}"
-        raise TargetError(
-            f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
-            where=repr(target),
-            fix=f"what takes parts of a module comes first: {wanted!r}; to compile all of it, "
-            f"leave out {other!r} and the comma",
-        )
-    return first, rest
+    whole, other = (first, rest) if rest in PARTITIONERS else (rest, first)
+    wanted = f"{PARTITIONERS[0]}, {whole}"
+    raise TargetError(
+        f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
+        where=repr(target),
+        fix=f"what takes parts of a module comes first: {wanted!r}; to compile all of it, "
+        f"leave out {other!r} and the comma",
+    )
 
 
 def parse(text: str) -> dict[str, Any]:
     """Read a target string of TVM before 2025, such as ``"llvm -mcpu=x86-64-v3 -num-cores=4"``.
 
-    ``--`` is as good as ``-``, a space as good as ``=``, and an option without a value is true. The
-    option ``-libs`` of ``llvm`` is left out with a warning, because a partitioner selects libraries
-    today. Raises `TargetError` if the kind, an option or a value is wrong.
+    ``--`` is as good as ``-``, a space as good as ``=``, and an option without a value is true.
+    Raises `TargetError` for an unknown option, and leaves it to TVM to refuse a kind or a value.
     """
-    try:
-        kind, *words = shlex.split(text) or [""]
-    except ValueError as error:
-        what = f"the target cannot be read: {error}"
-        raise _unreadable(what, text, "close the quotation mark") from error
-    if kind not in tvm.target.Target.list_kinds():
-        fix = "begin with a kind: 'llvm -mcpu=x86-64-v3'; for an accelerator: 'npu, llvm'"
-        raise _unreadable(f"TVM does not know this target: no kind is named {kind!r}", text, fix)
-    types = {str(k): str(v) for k, v in tvm.target.TargetKind.options_from_name(kind).items()}
+    kind, *words = shlex.split(text) or [""]
     spec: dict[str, Any] = {"kind": kind}
+    if kind not in tvm.target.Target.list_kinds():
+        return spec
+    types = {str(k): str(v) for k, v in tvm.target.TargetKind.options_from_name(kind).items()}
     while words:
-        option = words.pop(0)
-        name, given, value = option.lstrip("-").partition("=")
-        if not option.startswith("-") or not name:
-            fix = "write options as -name=value, and lists without spaces: -mattr=+avx2,+fma"
-            raise _unreadable(f"{option!r} is no option of a target", text, fix)
-        if not given and types.get(name) != "bool" and words and words[0][:1] != "-":
-            value = words.pop(0)
-        if kind == "llvm" and name == "libs":
-            warnings.warn(
-                f"the target's option -libs={value} changes nothing today: a partitioner, and not "
-                "the target, selects libraries",
-                stacklevel=2,
+        option, given, value = words.pop(0).partition("=")
+        name = option.lstrip("-")
+        if name == option or name not in types:
+            raise TargetError(
+                f"a target of kind {kind!r} has no option {option}",
+                where=repr(text),
+                fix=f"it has {', '.join(sorted(types))}",
             )
-        elif name not in types:
-            fix = f"it has {', '.join(sorted(types))}"
-            raise _unreadable(f"a target of kind {kind!r} has no option -{name}", text, fix)
-        else:
-            spec[name] = _value(name, types[name], value, text)
+        if not given and types[name] != "bool" and words and words[0][:1] != "-":
+            value = words.pop(0)
+        spec[name] = _value(types[name], value)
     return spec
 
 
-def _unreadable(what: str, text: str, fix: str) -> TargetError:
-    return TargetError(what, where=repr(text), fix=fix)
-
-
-def _value(name: str, kind: str, value: str, text: str) -> Any:
-    """Return the value of an option in the type that TVM declares for it."""
+def _value(kind: str, value: str) -> Any:
+    """Convert the value of an option to its type; leave what has another type for TVM to refuse."""
+    if kind == "bool":
+        known = {"": True, "1": True, "true": True, "0": False, "false": False}
+        return known.get(value.lower(), value)
     if kind == "Array<str>":
         return [part.strip() for part in value.split(",") if part.strip()]
-    if kind == "bool" and value.lower() in ("", "0", "1", "true", "false"):
-        return value.lower() in ("", "1", "true")
-    if kind == "int" and re.fullmatch("-?[0-9]+", value):
-        return int(value)
-    if kind in ("int", "bool") or not value:
-        wants = {"int": "a whole number", "bool": "true or false"}.get(kind, "a value")
-        what = f"the target's option -{name} takes {wants}, not {value!r}"
-        raise _unreadable(what, text, f"write it as -{name}=VALUE")
-    return parse(value) if kind == "target.Target" else value
+    if kind == "target.Target":
+        return parse(value)
+    return int(value) if kind == "int" and value.lstrip("-").isdecimal() else value or None
 
 
 def spelled(target: tvm.target.Target) -> str:

@@ -7,7 +7,6 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,9 +42,9 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime", "to
 _DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
 
 _INSTALL = {
-    "g++": "Install a C++ compiler (Debian, Ubuntu: apt install g++).",
-    "cmake": "Install it: pip install 'cmake>=3.26'.",
-    "ninja": "Install it: pip install ninja.",
+    "g++": "apt install g++",
+    "cmake": "pip install 'cmake>=3.26'",
+    "ninja": "pip install ninja",
 }
 
 
@@ -63,51 +62,41 @@ class Completed(NamedTuple):
     seconds: float
 
 
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables that build commands run with: those of this process, and `extra`.
-
-    The folder of the running Python is first on PATH, as if its virtual environment were
-    activated. Messages are in English and without colours. The variables of a make that runs
-    above this process (`make lab`, `make test`) are left out, because each make would obey them.
-    """
+def _search_path() -> str:
+    """Return PATH with the folder of the running Python first, as in its virtual environment."""
     # Not resolved: the interpreter of a virtual environment is a link out of it.
-    own_folder = str(Path(sys.executable).parent)
-    path = os.pathsep.join([own_folder, os.environ.get("PATH", os.defpath)])
-    own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables that build commands run with: those of this process, and some changed.
+
+    Messages are in English and without colours. The variables of a make that runs above this
+    process (`make lab`, `make test`) are left out, because each make would obey them.
+    """
+    own = {"PATH": _search_path(), "LC_ALL": "C", "TERM": "dumb"}
     if sys.prefix != sys.base_prefix:
         own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
     # Jupyter sets these three for its kernels, and CMake, Ninja and compilers obey them.
     colour = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR")
     above = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
-    kept = {name: text for name, text in os.environ.items() if name not in {*colour, *above}}
-    return {**kept, **own, **(extra or {})}
+    return {name: text for name, text in os.environ.items() if name not in colour + above} | own
 
 
 def find_tool(name: str) -> Tool:
-    """Find a program.
-
-    Parameters
-    ----------
-    name : str
-        The command, such as `g++`, `make`, `cmake` or `ninja`.
-
-    Returns
-    -------
-    Tool
-        The first one in the folder of the running Python, then on PATH.
+    """Find a program, such as `g++` or `cmake`, beside the running Python or on PATH.
 
     Raises
     ------
     ToolchainError
         If there is none; the error says how to install one.
     """
-    path = shutil.which(name, path=environment()["PATH"])
+    path = shutil.which(name, path=_search_path())
     if path is None:
-        fix = _INSTALL.get(name, f"Install {name}, or put its folder on PATH.")
+        how = _INSTALL.get(name, "put its folder on PATH")
         if name.endswith("-linux-gnu-g++"):
-            package = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
-            fix = f"Install the cross compiler (Debian, Ubuntu: apt install {package})."
-        raise ToolchainError(f"{name} is not installed.", where="PATH", fix=fix)
+            how = f"apt install g++-{name.removesuffix('-g++').replace('_', '-')}"
+        raise ToolchainError(f"{name} is not installed.", where="PATH", fix=f"Install it: {how}.")
     try:
         found = re.search(r"\d+(\.\d+)+", run([path, "--version"], timeout=30).output)
     except ToolchainError:  # it has no such option
@@ -117,7 +106,7 @@ def find_tool(name: str) -> Tool:
 
 def compiler() -> Tool:
     """Find the C++ compiler: `CXX` if it is set, else g++, else clang++."""
-    known = [one for one in ("g++", "clang++") if shutil.which(one, path=environment()["PATH"])]
+    known = [one for one in ("g++", "clang++") if shutil.which(one, path=_search_path())]
     return find_tool(os.environ.get("CXX") or (known or ["g++"])[0])
 
 
@@ -149,7 +138,7 @@ def run(
     cwd : path, optional
         The folder to run in.
     env : mapping of str to str, optional
-        Variables to set besides `environment()`.
+        Variables to set besides those of this process.
     timeout : float
         Seconds until the command is killed, with everything that it started.
 
@@ -174,7 +163,7 @@ def run(
                 command,
                 shell=isinstance(command, str),
                 cwd=cwd,
-                env=environment(env),
+                env={**_environment(), **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -193,9 +182,9 @@ def run(
         sink.seek(0)
         output = sink.read().decode(errors="replace")
     if process.returncode != 0:
-        tail = "\n".join(f"    {text}" for text in output.splitlines()[-20:])
+        tail = "".join(f"\n    {text}" for text in output.splitlines()[-20:])
         raise ToolchainError(
-            f"A build command failed {how}:\n{tail}" if tail else f"A build command failed {how}.",
+            f"A build command failed {how}{':' if tail else '.'}{tail}",
             where=line,
             fix="Read the last lines of its output, above; run the command in a shell to see all.",
         )
@@ -248,8 +237,7 @@ def build_extension(
     def build(library: Path) -> None:
         run([cxx.path, *FLAGS, *compile_flags, *files, "-o", library, *link_flags])
 
-    facts = (FLAGS, str(cxx.path), cxx.version, compile_flags)
-    return _reused([*files, *headers], facts, folder, f"{name}.so", build)
+    return _reused([*files, *headers], (FLAGS, cxx, compile_flags), folder, f"{name}.so", build)
 
 
 def build_with_cmake(
@@ -263,8 +251,7 @@ def build_with_cmake(
     """Build a CMake project against tvm-ffi, or reuse an earlier build as `build_extension` does.
 
     `name` is the target in the CMakeLists.txt of the folder `source`: a library without `lib`, or
-    a `program`. All files in the folder count as sources. `options` are more of CMake's, such as
-    ``"-DCMAKE_CXX_FLAGS_RELEASE=-O1"``. Raises `ToolchainError` as `build_extension` does.
+    a `program`. All files in the folder count as sources. `options` are more of CMake's.
     """
     cxx, cmake, ninja = compiler(), find_tool("cmake"), find_tool("ninja")
     file = name if program else f"{name}.so"
@@ -278,8 +265,7 @@ def build_with_cmake(
             run([cmake.path, "--build", work, "--target", name])
             shutil.copy(Path(work) / file, made)  # with its mode: programs can be executed
 
-    read = [os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")]
-    facts = (*options, str(cxx.path), cxx.version, cmake.version, sys.prefix, *read)
+    facts = (*options, cxx, cmake.version, sys.prefix)
     return _reused(sorted(Path(source).resolve().glob("*")), facts, folder, file, build)
 
 
@@ -300,7 +286,8 @@ def _reused(
         return made
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(made.parent):
+        with (made.parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
             if not made.is_file():  # else another process built it meanwhile
                 with whole(made) as part:
                     build(part)
@@ -312,17 +299,6 @@ def _reused(
             fix="Make it writable, or set TVMLAB_CACHE to another folder.",
         ) from error
     return made
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time into a block; the lock ends with the process that has it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def load_extension(path: Path | str) -> Any:
@@ -357,12 +333,7 @@ def load_extension(path: Path | str) -> Any:
 
 
 def tvm_ffi_source() -> Path:
-    """Find the source package of tvm-ffi that `make setup` fetched.
-
-    Returns
-    -------
-    Path
-        The archive, whose SHA-256 was checked by this call.
+    """Find the source package of tvm-ffi that `make setup` fetched, and check its SHA-256.
 
     Raises
     ------
@@ -373,19 +344,7 @@ def tvm_ffi_source() -> Path:
 
 
 def unpack(archive: Path | str, folder: Path | str) -> Path:
-    """Unpack a source archive that you trust.
-
-    Parameters
-    ----------
-    archive : path
-        ``NAME.tar.gz``, with the folder ``NAME`` at its top.
-    folder : path
-        Where the top folder goes.
-
-    Returns
-    -------
-    Path
-        The unpacked top folder.
+    """Unpack a source archive ``NAME.tar.gz`` that you trust; return the unpacked folder ``NAME``.
 
     Raises
     ------
@@ -402,12 +361,9 @@ def unpack(archive: Path | str, folder: Path | str) -> Path:
 
 
 def machine() -> str:
-    """Report the processor, the memory, the GPUs, the build tools and the packages.
+    """Report the processor, the memory, the GPUs, the build tools and the packages as a table.
 
-    Returns
-    -------
-    str
-        A line for each. A missing tool or package is a line of the report, not an error.
+    A missing tool or package is a line of the report, not an error.
     """
     import tvm  # Here and below, because the rest of this module works without TVM.
     from tvm.target import codegen

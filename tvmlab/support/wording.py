@@ -13,10 +13,7 @@ def several(number: int, noun: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[int] = (0,)) -> str:
-    """Format rows as a table; the columns `left` are aligned to the left, the others to the right.
-
-    There is one line for the heading and one for each row; cells are formatted by `str`.
-    """
+    """Format rows as a table, whose columns `left` are aligned to the left, others to the right."""
     lines = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = ["<" if place in left else ">" for place in range(len(head))]
@@ -31,9 +28,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[
 def telling(error: BaseException) -> str:
     """Return the one line of another library's error that says what went wrong.
 
-    TVM says first what is wrong, then may print the call, the module, or that it left metadata out;
-    of a schedule it prints the module first. In a traceback the last line says it. The line names
-    the operator that TVM calls offending; it is the error's class if the error has no text.
+    TVM says first what is wrong; of a schedule it prints the module first, and in a traceback the
+    last line says it. The line names the operator that TVM calls offending.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
