@@ -204,9 +204,9 @@ def _recorded(
             where=f"target {spelled(target)}",
             fix="leave the records out",
         )
-    from .records.records import recorded
+    from .records.records import Recorded
 
-    return recorded(records, target)
+    return Recorded(records, target)
 
 
 def _has_regions(mod: IRModule) -> bool:

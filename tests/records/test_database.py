@@ -13,9 +13,8 @@ from tests.records import records as helpers
 from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 from tvmlab.errors import RecordError
 from tvmlab.records.database import best_of, export_database, import_database, merge
+from tvmlab.records.entries import replay, target_data
 from tvmlab.records.records import Records
-from tvmlab.records.result import target_data
-from tvmlab.records.traces import replay
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
     records.append(verdict("own", workload="packed", layout="4x16"))
     into = tmp_path / "best"
     assert best_of(filled, into) == 5
-    before, after = Records(filled, mixed=True), Records(into, mixed=True)
+    before, after = Records(filled), Records(into)
     assert [one.function for one in after.verdicts] == [name, "lost", "own"]
     for workload in (name, "lost", "rule", "free", "own", "packed"):
         for target in (TARGET, OTHER):
@@ -85,7 +84,7 @@ def test_metaschedule_reads_what_is_exported(filled, exported):
     folder, count = exported
     worked = [one for one in Records(filled).results() if one.times]
     assert count == len(worked)
-    with pytest.raises(RecordError, match="holds a database of MetaSchedule's already"):
+    with pytest.raises(RecordError, match="the folder holds one already"):
         export_database(Records(filled), folder)
     database = meta_schedule.database.JSONDatabase(work_dir=str(folder))
     found = database.get_all_tuning_records()

@@ -24,7 +24,7 @@ import os, signal, sys, time
 from tvmlab.support.importing import leave_pytorch_out
 leave_pytorch_out()
 from tvmlab.records.records import Records
-from tvmlab.records.result import Result
+from tvmlab.records.entries import Result
 
 def start(path, name, count):
     told, tell = os.pipe()

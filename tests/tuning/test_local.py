@@ -19,8 +19,8 @@ import tvm
 from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
-from tvmlab.tuning import forks, measurers
-from tvmlab.tuning.measure import Measure, Outcome
+from tvmlab.tuning import measurers
+from tvmlab.tuning.kernels import Measure, Outcome
 from tvmlab.tuning.measurers import LocalMeasurer
 
 QUICK = Measure(repeat=2, timeout=5.0)
@@ -135,7 +135,7 @@ def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_process_that_cannot_start(
     measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forks._CONTEXT.Process, "start", Mock(side_effect=OSError("no memory")))
+    monkeypatch.setattr(measurers._CONTEXT.Process, "start", Mock(side_effect=OSError("no memory")))
     with pytest.raises(TuningError, match="cannot start: no memory"):
         list(measurer.measure([kernels.adds(1.0)]))
 

@@ -18,7 +18,7 @@ from tests.tuning.searches import (
     tiled,
 )
 from tvmlab.errors import RecordError, TuningError
-from tvmlab.records.traces import as_data
+from tvmlab.records.entries import as_data
 from tvmlab.tuning import Measure, Records
 from tvmlab.tuning.kernels import fingerprint
 from tvmlab.tuning.tasksearch import Options
@@ -114,11 +114,11 @@ def test_what_is_no_number_is_compared_too(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "error", "said"),
     [
-        ({"trials": 2.5}, TuningError, "trials is 2.5, not a positive whole number"),
-        ({"total_trials": 0}, TuningError, "total_trials is 0, not a positive whole number"),
-        ({"early_stopping": True}, TuningError, "early_stopping is True, not a positive whole"),
-        ({"seconds": float("nan")}, TuningError, "seconds is nan, not a positive number"),
-        ({"seed": "a"}, TuningError, "the seed 'a' is not a whole number"),
+        ({"trials": 2.5}, TuningError, "trials is 2.5, not a whole number of at least 1"),
+        ({"total_trials": 0}, TuningError, "total_trials is 0, not a whole number"),
+        ({"early_stopping": True}, TuningError, "early_stopping is True, not a whole number"),
+        ({"seconds": float("nan")}, TuningError, "seconds is nan, not a number"),
+        ({"seed": "a"}, TuningError, "seed is 'a', not a whole number"),
         ({"tuner": ["ga"]}, TuningError, "there is no tuner named"),
         ({"measure": {"number": 3}}, TuningError, "which is not a `Measure`"),
         ({"records": 3}, RecordError, "3 names no file of tuning records"),

@@ -17,11 +17,17 @@ from ..errors import RecordError
 from ..support.files import whole
 from ..support.target import as_target
 from ..support.wording import telling
-from .records import Records, encode, existing
-from .result import Result, Verdict, Workload, mismatch, target_data
-from .traces import as_data, replay, workload_id
-
-__all__ = ["best_of", "export_database", "import_database", "merge"]
+from .entries import (
+    Result,
+    Verdict,
+    Workload,
+    as_data,
+    mismatch,
+    replay,
+    target_data,
+    workload_id,
+)
+from .records import Records, existing
 
 _FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
 _LONG_AGO = "1970-01-01T00:00:00+00:00"  # the same line if it is imported again
@@ -50,9 +56,9 @@ def merge(
     RecordError
         A file is missing or no file of records, or `into` cannot be written.
     """
-    target = Records(into, mixed=True)
+    target = Records(into)
     sources = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return sum(target.append(*existing(path, mixed=True).entries) for path in sources)
+    return sum(target.append(*existing(path).entries) for path in sources)
 
 
 def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
@@ -77,26 +83,25 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     RecordError
         A file is missing or no file of records, or `into` cannot be written.
     """
-    source = existing(path, mixed=True)
-    Records(into, mixed=True)  # another file, given by mistake, stays as it is
+    source = existing(path)
+    Records(into)  # another file, given by mistake, stays as it is
     # The newest verdict of each function is the last one here, and so is the fastest result.
     verdicts = {
-        (one.function, *_made_for(one), one.tvmlab): one
-        for one in sorted(source.verdicts, key=lambda one: one.date)
+        (_name(one), one.tvmlab): one for one in sorted(source.verdicts, key=lambda one: one.date)
     }
     imported = {
-        (one.workload, *_made_for(one)): one
+        _name(one): one
         for one in sorted(source.results(), key=lambda one: -one.seconds)
         if one.imported
     }
-    judged = {name[:-1] for name in verdicts}
+    judged = {name for name, _ in verdicts}
     kept: list[Result | Verdict] = [*verdicts.values()]
     kept += [one for name, one in imported.items() if name not in judged]
     named = {one.workload for one in kept}
     functions = [one for one in source.entries if isinstance(one, Workload) and one.id in named]
     try:
         with whole(into) as part:
-            part.write_bytes(b"".join(map(encode, [*kept, *functions])))
+            Records(part).append(*kept, *functions)
     except OSError as error:
         raise RecordError(
             f"the file of tuning records cannot be written: {error.strerror}", where=str(into)
@@ -104,8 +109,10 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     return len(kept)
 
 
-def _made_for(one: Result | Verdict) -> tuple[str, str]:
-    return json.dumps(one.target, sort_keys=True), one.tvm
+def _name(one: Result | Verdict) -> tuple[str, str, str]:
+    """Name a function, a target and a version of TVM."""
+    function = one.function if isinstance(one, Verdict) else one.workload
+    return function, json.dumps(one.target, sort_keys=True), one.tvm
 
 
 def export_database(
@@ -135,17 +142,15 @@ def export_database(
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         database = JSONDatabase(work_dir=str(folder))
+        if len(database):
+            raise ValueError("the folder holds one already")
     except (OSError, ValueError, RuntimeError) as error:
         raise RecordError(
-            f"MetaSchedule's database cannot be written: {telling(error)}", where=str(folder)
-        ) from error
-    if len(database):
-        raise RecordError(
-            "the folder holds a database of MetaSchedule's already",
+            f"MetaSchedule's database cannot be written: {telling(error)}",
             where=str(folder),
-            fix="give another folder",
-        )
-    records = records if isinstance(records, Records) else existing(records, mixed=True)
+            fix="give a new folder",
+        ) from error
+    records = records if isinstance(records, Records) else existing(records)
     results = [result for result in records.results() if result.times]
     left_out = []
     for result in results:
@@ -201,10 +206,11 @@ def import_database(
             f"a database of MetaSchedule's cannot be read: {telling(error)}", where=str(folder)
         ) from error
     measured = list(database.get_all_tuning_records())
-    made: list[tuple[tvm.IRModule, Result]] = []
+    made: list[Result] = []
     left_out: list[str] = []
+    modules = {}
     for record in measured:
-        seconds = [float(one) for one in record.run_secs or ()]
+        seconds = tuple(map(float, record.run_secs or ()))
         result = Result(
             workload=workload_id(record.workload.mod),
             task="imported",
@@ -212,28 +218,27 @@ def import_database(
             trace=as_data(record.trace),
             target=target_data(record.target or made_for),
             threads=int(made_for.attrs.get("num-cores", 0)),
-            times=tuple(seconds),
+            times=seconds,
             tuner="metaschedule",
             cpu="",
             date=_LONG_AGO,
         )
-        why = mismatch(result, made_for)
-        if not seconds or max(seconds) >= _FAILED:
-            why = "the candidate failed"
-        if why:
+        failed = not seconds or max(seconds) >= _FAILED
+        if why := "the candidate failed" if failed else mismatch(result, made_for):
             left_out.append(why)
         else:
-            made.append((record.workload.mod, result))
+            made.append(result)
+            modules[result.workload] = record.workload.mod
     if measured and not made:
         raise RecordError(
             f"none of {len(measured)} results of a database can be used: {left_out[0]}",
             where=str(folder),
         )
     _warn(str(folder), len(measured), left_out)
-    records = Records(into, mixed=True)
-    for module in {result.workload: module for module, result in made}.values():
+    records = Records(into)
+    for module in modules.values():
         records.workload(module)
-    return records.append(*(result for _, result in made))
+    return records.append(*made)
 
 
 def _warn(where: str, count: int, left_out: list[str]) -> None:

@@ -20,8 +20,6 @@ from ..schedule.apply import SCHEDULED
 from ..schedule.tile import operators
 from .search.context import metaschedule_spaces
 
-__all__ = ["Task", "Variant", "tasks"]
-
 # Tiles of an operator that are tried besides the rules' own; tiles of as many channels.
 _OTHERS, _OF_A_WIDTH = 7, 2
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tvm import s_tir
-
-from ..records.result import Verdict
-from ..schedule import finish
+from ..records.entries import Verdict
 from .measurers import Measurer
 from .tasksearch import Layout, TaskSearch, same_answer
-
-__all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]
 
 WINS = 0.98
 """What was found takes the rule's place below this ratio of times."""
@@ -31,14 +26,8 @@ lies, for as long as it lives.
 HEAT_SECONDS, FINAL_SECONDS = 2.0, 1.0
 FEWEST, MOST = 5, 100
 
-
-@dataclass(frozen=True)
-class _Entrant:
-    """A schedule that is compared with the rule, by its trace: None is the layout's own rule."""
-
-    trace: Any
-    schedule: s_tir.Schedule
-    seconds: float
+_Entrant = tuple[Any, float]
+"""A candidate's trace, None for its layout's own rule, and its seconds per call, about."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +55,11 @@ class _Compared:
 
 
 def settle(
-    group: Sequence[TaskSearch],
-    measurer: Measurer,
-    *,
-    again: bool = False,
-    watch: Callable[[TaskSearch], None] = lambda search: None,
+    group: Sequence[TaskSearch], measurer: Measurer, *, again: bool = False
 ) -> list[Verdict | None]:
     """Decide about the tasks of one operator, whose weights the graph packs once, and record it.
 
-    With `again`, also where nothing was measured since the last verdicts; else those hold. `watch`
-    is called with a task's search before its best candidates are compared with the rule. The last
+    With `again`, also where nothing was measured since the last verdicts; else those hold. The last
     verdict stays if not even the rule was measured, or if the candidates could not be compared.
 
     The layout is the one that was searched where no task gets slower by more than `HARM` and all
@@ -87,11 +71,11 @@ def settle(
     if one_layout and not again and all(search.decided() for search in group):
         return recorded
     layouts = [search.chosen for search in group]
-    found = [_compare(*pair, measurer, watch) for pair in zip(group, layouts, strict=True)]
+    found = [_compare(search, search.chosen, measurer) for search in group]
     packed = any(search.chosen is not search.layouts[0] for search in group)
     if packed and not _packs(group, found):
         packed, layouts = False, [search.layouts[0] for search in group]
-        found = [_compare(*pair, measurer, watch) for pair in zip(group, layouts, strict=True)]
+        found = [_compare(search, search.layouts[0], measurer) for search in group]
     for search, layout, one in zip(group, layouts, found, strict=True):
         if one.known:
             search.judge(
@@ -114,41 +98,34 @@ def _packs(group: Sequence[TaskSearch], found: Sequence[_Compared]) -> bool:
     return harmless and (helps or after < WINS * before)
 
 
-def _compare(
-    search: TaskSearch, layout: Layout, measurer: Measurer, watch: Callable[[TaskSearch], None]
-) -> _Compared:
+def _compare(search: TaskSearch, layout: Layout, measurer: Measurer) -> _Compared:
     """Compare the best candidates of a task in one layout with the rules' own schedule."""
     own = search.layouts[0]
-    entrants = [
-        _Entrant(one.trace, schedule, one.seconds)
-        for one in layout.ran[:HEATS]
-        if (schedule := layout.schedule(one.trace)) is not None
-    ]
-    if layout is not own and layout.rule_time < float("inf"):
-        entrants.append(_Entrant(None, layout.rule, layout.rule_time))
     if own.by_rule is None:
         return _Compared(known=False)
+    entrants: list[_Entrant] = [(one.trace, one.seconds) for one in layout.ran[:HEATS]]
+    if layout.rule_time < float("inf"):
+        if layout is not own:
+            entrants.append((None, layout.rule_time))
+        # What compilation takes so far was measured in another run, or was imported.
+        so_far = search.records.best(layout.workload, search.task.target)
+        if so_far and so_far.trace and so_far.trace not in [trace for trace, _ in entrants]:
+            entrants.append((so_far.trace, layout.rule_time))
+    entrants = [one for one in entrants if layout.schedule(one[0]) is not None]
     if own.by_rule.error:
         # Nothing to compare with: whatever ran is better than what does not.
-        best = min(entrants, key=lambda one: one.seconds, default=None)
-        return _Compared(best is not None, 0.0, best and best.trace)
-    # What compilation takes so far was measured in another run, or was imported.
-    so_far = search.records.best(layout.workload, search.task.target)
-    everyone = list(entrants)
-    if so_far and so_far.trace and so_far.trace not in [one.trace for one in entrants]:
-        schedule = layout.schedule(so_far.trace)
-        if schedule is not None and layout.rule_time < float("inf"):
-            everyone.append(_Entrant(so_far.trace, schedule, layout.rule_time))
-    if not everyone:
+        trace, _ = min(entrants, key=lambda one: one[1], default=(None, 0))
+        return _Compared(bool(entrants), 0.0, trace)
+    if not entrants:
         return _Compared(layout is own, own.rule_time)
-    watch(search)
-    heat = _alternately(measurer, own, layout, everyone, HEAT_SECONDS)
+    search.progress.decision(search.task.name)
+    heat = _alternately(measurer, own, layout, entrants, HEAT_SECONDS)
     if not heat:
         return _Compared(known=False)
     best_of_heat = min(heat, key=lambda one: one.ratio)
     if layout is own and best_of_heat.ratio >= WINS:
         return best_of_heat
-    chosen = [one for one in everyone if one.trace == best_of_heat.trace]
+    chosen = [one for one in entrants if one[0] == best_of_heat.trace]
     finals = [
         final
         for _ in range(FINALS)
@@ -164,15 +141,15 @@ def _alternately(
     measurer: Measurer, own: Layout, layout: Layout, entrants: Sequence[_Entrant], seconds: float
 ) -> list[_Compared]:
     """Measure candidates alternately with their rule; leave out what failed or computed wrongly."""
-    total = own.rule_time + sum(one.seconds for one in entrants)
+    total = own.rule_time + sum(time for _, time in entrants)
     rounds = min(MOST, max(FEWEST, int(seconds / total)))
-    kernels = [finish(own.rule), *(finish(one.schedule) for one in entrants)]
-    rule, *others = measurer.duel(kernels, rounds)
+    schedules = [own.rule, *(layout.schedule(trace) for trace, _ in entrants)]
+    rule, *others = measurer.duel([one.mod for one in schedules if one is not None], rounds)
     found = []
-    for entrant, outcome in zip(entrants, others, strict=True):
+    for (trace, _), outcome in zip(entrants, others, strict=True):
         fair = rule.times and not outcome.error and len(outcome.times) == len(rule.times)
         if fair and same_answer(outcome.answer, layout.expected, layout.allowed):
             pairs = zip(outcome.times, rule.times, strict=True)
             ratio = float(median(mine / its for mine, its in pairs))
-            found.append(_Compared(True, float(median(rule.times)), entrant.trace, (ratio,)))
+            found.append(_Compared(True, float(median(rule.times)), trace, (ratio,)))
     return found

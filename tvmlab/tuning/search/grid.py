@@ -12,8 +12,6 @@ from tvm.ir import IRModule
 
 from .context import candidates, identity
 
-__all__ = ["GridSearch", "points", "size"]
-
 
 @lru_cache(maxsize=256)
 def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...], ...]:
