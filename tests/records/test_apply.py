@@ -130,7 +130,7 @@ def test_records_that_know_nothing_say_so(path):
     with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(mod, path) == [("Contraction", "")]
     target = target_data(host_target())
-    records.append(result(task.name, target=target, how="warm"))
+    records.append(result(task.name, target=target))
     with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(mod, path) == [("Contraction", "")]
     records.append(decide(task, task.variants[0], trace=False))

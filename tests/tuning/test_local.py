@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -130,14 +129,6 @@ def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         found = dict(measurer.measure([kernels.adds(1.0, size=1 << 29), kernels.adds(1.0)]))
         assert re.search(r"alloc|memory|Memory", found[0].error)
         assert good(found[1])
-
-
-def test_a_process_that_cannot_start(
-    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measurers._CONTEXT.Process, "start", Mock(side_effect=OSError("no memory")))
-    with pytest.raises(TuningError, match="cannot start: no memory"):
-        list(measurer.measure([kernels.adds(1.0)]))
 
 
 # A script without a guard, which `multiprocessing` alone would run again in each process.

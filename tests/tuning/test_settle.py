@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
-from tests.records.records import result
+from tests.records.records import verdict
 from tests.tuning.searches import (
     FakeMeasurer,
     default_time,
@@ -43,7 +43,7 @@ def test_what_was_imported_meets_the_rule(tmp_path):
     sch = tiled(task().variants[0].module)
     records = Records(path)
     named = records.workload(task().variants[0].module)
-    records.append(result(named, trace=as_data(sch.trace)))
+    records.append(verdict(named, rule=0.0, trace=as_data(sch.trace), ratios=()))
     report, _ = run([task()], path, trials=1, tuner="random")
     assert Records(path).verdicts[-1].trace == as_data(sch.trace)
     assert report.tasks[0].ratio < 0.9

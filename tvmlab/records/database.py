@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,7 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     Returns
     -------
     int
-        Lines that decide: for each target and function the last verdict, or the fastest that was
-        imported where there is none.
+        Lines that decide: the last verdict for each target and function.
 
     Raises
     ------
@@ -85,18 +85,11 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     """
     source = existing(path)
     Records(into)  # another file, given by mistake, stays as it is
-    # The newest verdict of each function is the last one here, and so is the fastest result.
-    verdicts = {
-        (_name(one), one.tvmlab): one for one in sorted(source.verdicts, key=lambda one: one.date)
+    newest = {
+        (one.function, json.dumps(one.target, sort_keys=True), one.tvm, one.tvmlab): one
+        for one in sorted(source.verdicts, key=lambda one: one.date)
     }
-    imported = {
-        _name(one): one
-        for one in sorted(source.results(), key=lambda one: -one.seconds)
-        if one.imported
-    }
-    judged = {name for name, _ in verdicts}
-    kept: list[Result | Verdict] = [*verdicts.values()]
-    kept += [one for name, one in imported.items() if name not in judged]
+    kept = list(newest.values())
     named = {one.workload for one in kept}
     functions = [one for one in source.entries if isinstance(one, Workload) and one.id in named]
     try:
@@ -109,12 +102,6 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     return len(kept)
 
 
-def _name(one: Result | Verdict) -> tuple[str, str, str]:
-    """Name a function, a target and a version of TVM."""
-    function = one.function if isinstance(one, Verdict) else one.workload
-    return function, json.dumps(one.target, sort_keys=True), one.tvm
-
-
 def export_database(
     records: Records | str | os.PathLike[str], folder: str | os.PathLike[str]
 ) -> int:
@@ -123,10 +110,9 @@ def export_database(
     Parameters
     ----------
     records : Records or path
-        Where they are. What failed is left out, and so are, with a warning, results whose function
-        or trace this TVM cannot read. Verdicts are left out: upstream takes the fastest.
+        Where they are. What failed is left out, and so are verdicts: upstream takes the fastest.
     folder : path
-        A folder without such a database; it is made where it is missing.
+        It is made where it is missing; a database that is in it keeps what it has.
         ``meta_schedule.database.JSONDatabase(work_dir=folder)`` reads it.
 
     Returns
@@ -137,37 +123,29 @@ def export_database(
     Raises
     ------
     RecordError
-        The folder holds a database, or cannot be written.
+        The folder cannot be written, or this TVM cannot read a function or a trace.
     """
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         database = JSONDatabase(work_dir=str(folder))
-        if len(database):
-            raise ValueError("the folder holds one already")
     except (OSError, ValueError, RuntimeError) as error:
         raise RecordError(
-            f"MetaSchedule's database cannot be written: {telling(error)}",
-            where=str(folder),
-            fix="give a new folder",
+            f"MetaSchedule's database cannot be written: {telling(error)}", where=str(folder)
         ) from error
     records = records if isinstance(records, Records) else existing(records)
     results = [result for result in records.results() if result.times]
-    left_out = []
+    modules = {name: records.module(name) for name in {one.workload for one in results}}
     for result in results:
-        try:
-            module = records.module(result.workload)
-            record = TuningRecord(
-                replay(module, result.trace).trace,
-                database.commit_workload(module),
-                list(result.times),
-                tvm.target.Target(result.target),
-                ArgInfo.from_prim_func(module["main"]),
-            )
-            database.commit_tuning_record(record)
-        except Exception as error:  # TVM raises several classes, by what is wrong
-            left_out.append(telling(error))
-    _warn(str(records.path), len(results), left_out)
-    return len(results) - len(left_out)
+        module = modules[result.workload]
+        record = TuningRecord(
+            replay(module, result.trace).trace,
+            database.commit_workload(module),
+            list(result.times),
+            tvm.target.Target(result.target),
+            ArgInfo.from_prim_func(module["main"]),
+        )
+        database.commit_tuning_record(record)
+    return len(results)
 
 
 def import_database(
@@ -175,7 +153,7 @@ def import_database(
     into: str | os.PathLike[str],
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
 ) -> int:
-    """Copy what MetaSchedule has measured into a file of records.
+    """Copy what MetaSchedule has measured into a file of records; the fastest decides at first.
 
     Parameters
     ----------
@@ -207,23 +185,22 @@ def import_database(
         ) from error
     measured = list(database.get_all_tuning_records())
     made: list[Result] = []
+    modules: dict[str, tvm.IRModule] = {}
     left_out: list[str] = []
-    modules = {}
     for record in measured:
-        seconds = tuple(map(float, record.run_secs or ()))
         result = Result(
             workload=workload_id(record.workload.mod),
             task="imported",
             origin="search",
             trace=as_data(record.trace),
             target=target_data(record.target or made_for),
-            threads=int(made_for.attrs.get("num-cores", 0)),
-            times=seconds,
+            times=tuple(map(float, record.run_secs or ())),
             tuner="metaschedule",
+            threads=int(made_for.attrs.get("num-cores", 0)),
             cpu="",
             date=_LONG_AGO,
         )
-        failed = not seconds or max(seconds) >= _FAILED
+        failed = not result.times or max(result.times) >= _FAILED
         if why := "the candidate failed" if failed else mismatch(result, made_for):
             left_out.append(why)
         else:
@@ -234,18 +211,18 @@ def import_database(
             f"none of {len(measured)} results of a database can be used: {left_out[0]}",
             where=str(folder),
         )
-    _warn(str(folder), len(measured), left_out)
-    records = Records(into)
-    for module in modules.values():
-        records.workload(module)
-    return records.append(*made)
-
-
-def _warn(where: str, count: int, left_out: list[str]) -> None:
     if left_out:
         why = "; ".join(list(dict.fromkeys(left_out))[:_SHOWN])
         warnings.warn(
-            f"{where}: {len(left_out)} of {count} results are left out: {why}",
+            f"{folder}: {len(left_out)} of {len(measured)} results are left out: {why}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
+    records = Records(into)
+    fastest = {one.workload: one for one in sorted(made, key=lambda one: -one.seconds)}
+    for name, one in fastest.items():
+        records.workload(modules[name])
+        held = [each.name for each in fields(Verdict) if hasattr(one, each.name)]
+        same: dict[str, Any] = {each: getattr(one, each) for each in held}
+        records.append(Verdict(function=name, rule=0.0, **same))
+    return records.append(*made)

@@ -42,10 +42,10 @@ class _Entry:
 
     def line(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        found = {"kind": type(self).__name__.lower(), **vars(self)}
         if "answer" in found:  # JSON has no infinity, which a kernel can compute
             found["answer"] = [n if math.isfinite(n) else str(n) for n in found["answer"]]
-        return {"kind": type(self).__name__.lower(), **found}
+        return found
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Self:
@@ -130,11 +130,6 @@ class Result(_Made):
         """The median time of a call; infinite where the candidate failed."""
         return statistics.median(self.times) if self.times else math.inf
 
-    @property
-    def imported(self) -> bool:
-        """Whether it ran and was imported, which leaves no note of how it was timed."""
-        return bool(self.times) and not self.how
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(_Made):
@@ -146,7 +141,8 @@ class Verdict(_Made):
         The `workload_id` of the function as the rules lay it out, which `tvmlab.compile` looks up;
         `workload` is another one if `layout` is not empty.
     rule : float
-        Median seconds per call of what is taken without tuning; 0 where that does not run.
+        Median seconds per call of what is taken without tuning; 0 if that does not run, or if the
+        verdict was imported.
     trace : list or None
         The schedule of `workload`, as of a `Result`; None where the rules are to schedule it.
     ratios : tuple of float
@@ -196,12 +192,11 @@ def _mismatch(version: str, rules: str, theirs: str, ours: str) -> str:
 def _about(target: Mapping[str, Any]) -> dict[str, Any]:
     """Take from a target what a schedule depends on."""
     triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
-    features = target.get("mattr") or []
     return {
         "kind": target.get("kind"),
         "architecture": triple.partition("-")[0],
         "mcpu": str(target.get("mcpu", "")),
-        "mattr": ",".join(sorted(map(str, features if isinstance(features, list) else [features]))),
+        "mattr": ",".join(sorted(target.get("mattr", []))),
         "num-cores": target.get("num-cores"),
     }
 

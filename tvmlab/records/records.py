@@ -15,7 +15,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import tvm
 from tvm import s_tir, tirx
@@ -33,34 +33,28 @@ _KINDS = {one.__name__.lower(): one for one in (Workload, Result, Verdict)}
 def encode(entry: Workload | Result | Verdict) -> bytes:
     """Return an entry as a line of JSON; raise ValueError or TypeError if that is not possible.
 
-    ``check`` is the first 16 hexadecimal digits of the SHA-256 of the object without it, written
-    with sorted keys and no spaces.
+    ``check`` is the first 16 hexadecimal digits of the SHA-256 of the object without it.
     """
-    text = _canonical(entry.line())
-    return _START + _checksum(text).encode() + b'",' + text[1:] + b"\n"
-
-
-def _canonical(fields: dict[str, Any]) -> bytes:
-    return json.dumps(
-        fields, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    text = json.dumps(
+        entry.line(), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
     ).encode()
+    return _START + _checksum(text) + b'",' + text[1:] + b"\n"
 
 
-def _checksum(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:16]
+def _checksum(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest()[:16].encode()
 
 
-def _decode(line: bytes) -> tuple[str, Workload | Result | Verdict]:
+def _decode(line: bytes) -> tuple[bytes, Workload | Result | Verdict]:
     """Read a line's checksum and entry; raise ValueError if the line is damaged."""
-    try:
-        fields = json.loads(line)
-        check = fields.pop("check")
-        entry = _KINDS[fields["kind"]].of(fields)
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise ValueError("it is no record") from None
-    if _checksum(_canonical(fields)) != check:
+    start, check, text = line[:10], line[10:26], b"{" + line[28:].rstrip()
+    if start != _START or check != _checksum(text):
         raise ValueError("its checksum is wrong")
-    return check, entry
+    try:
+        fields = json.loads(text)
+        return check, _KINDS[fields["kind"]].of(fields)
+    except (LookupError, TypeError, ValueError):
+        raise ValueError("it is of no known kind") from None
 
 
 class Records:
@@ -89,8 +83,7 @@ class Records:
         self.path = Path(path)
         self.entries: list[Workload | Result | Verdict] = []
         self._offset = self._number = 0
-        self._seen: set[str] = set()
-        self._modules: dict[str, IRModule] = {}
+        self._seen: set[bytes] = set()
         self.refresh()
 
     def __len__(self) -> int:
@@ -106,19 +99,18 @@ class Records:
             data = file.read()
         self._offset += len(data)
         damaged: list[str] = []
-        ours = False
-        for line in filter(bytes.strip, data.splitlines()):
+        lines = [line for line in data.splitlines() if line.strip()]
+        for line in lines:
             self._number += 1
             try:
                 check, entry = _decode(line)
             except ValueError as error:
                 damaged.append(f"{self._number} ({error})")
-                ours = ours or line.startswith(_START)
                 continue
             if check not in self._seen:
                 self._seen.add(check)
                 self.entries.append(entry)
-        if damaged and not self._seen and not ours:
+        if lines and not self._seen and not any(one.startswith(_START) for one in lines):
             raise RecordError(
                 "this is no file of tuning records: none of its lines is a record",
                 where=str(self.path),
@@ -163,7 +155,7 @@ class Records:
                 data = encode(entry)
             except (TypeError, ValueError) as error:
                 raise RecordError(f"this is no record: {error}", where=str(self.path)) from error
-            if data[len(_START) :][:16].decode() not in self._seen:
+            if data[10:26] not in self._seen:
                 fresh[data] = None
         if fresh:
             with self._opened("ab+", "written", fcntl.LOCK_EX) as file:
@@ -188,7 +180,6 @@ class Records:
         found = workload_id(module)
         if found not in self.workloads:
             self.append(Workload(found, name, str(tvm.ir.save_json(module))))
-        self._modules[found] = module
         return found
 
     @property
@@ -214,16 +205,13 @@ class Records:
         RecordError
             The file does not hold the function, or this TVM cannot read its text.
         """
-        if workload not in self._modules:
-            if workload not in self.workloads:
-                raise RecordError("the records hold no such workload", where=str(self.path))
-            held = (one for one in self.entries if isinstance(one, Workload))
-            text = next(one.module for one in held if one.id == workload)
-            try:
-                self._modules[workload] = normalized(tvm.ir.load_json(text))
-            except Exception as error:  # TVM raises several classes, by what is wrong
-                raise RecordError(f"TVM cannot read a workload: {telling(error)}") from error
-        return self._modules[workload]
+        held = (one for one in self.entries if isinstance(one, Workload) and one.id == workload)
+        if (found := next(held, None)) is None:
+            raise RecordError("the records hold no such workload", where=str(self.path))
+        try:
+            return normalized(tvm.ir.load_json(found.module))
+        except Exception as error:  # TVM raises several classes, by what is wrong
+            raise RecordError(f"TVM cannot read a workload: {telling(error)}") from error
 
     def verdict(self, function: str, target: tvm.target.Target) -> Verdict | None:
         """Return the last verdict on a function, or None where nothing was decided.
@@ -237,8 +225,8 @@ class Records:
         """
         return _newest(target, [one for one in self.verdicts if one.function == function])
 
-    def best(self, workload: str, target: tvm.target.Target) -> Verdict | Result | None:
-        """Return what to schedule a function with.
+    def best(self, workload: str, target: tvm.target.Target) -> Verdict | None:
+        """Return the last verdict that schedules a function, or None where nothing was decided.
 
         Parameters
         ----------
@@ -246,19 +234,8 @@ class Records:
             The function's `workload_id`, as it is laid out.
         target : tvm.target.Target
             The target to compile for.
-
-        Returns
-        -------
-        Verdict, Result or None
-            The last verdict, whose trace is None where the rule stays. Without one, the fastest of
-            what was imported: noise favoured the fastest of what was measured here, so that has to
-            be compared with the rule first. Else None.
         """
-        decided = _newest(target, [one for one in self.verdicts if one.workload == workload])
-        imported = [
-            one for one in self.results(workload) if one.imported and not mismatch(one, target)
-        ]
-        return decided or min(imported, key=lambda one: one.seconds, default=None)
+        return _newest(target, [one for one in self.verdicts if one.workload == workload])
 
 
 def _newest(target: tvm.target.Target, verdicts: list[Verdict]) -> Verdict | None:

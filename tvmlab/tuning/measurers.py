@@ -61,7 +61,6 @@ class Job:
     target: dict[str, Any]
     how: Measure
     rounds: int
-    threads: int
     memory: int
     linker: str
     folder: str
@@ -83,12 +82,6 @@ class KernelProcess:
             main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
             try:
                 self._process.start()
-            except (EOFError, OSError) as error:
-                raise TuningError(
-                    f"A process to measure in cannot start: {error}",
-                    where=sys.executable,
-                    fix="check the installation with `python -c 'import tvm'`",
-                ) from error
             finally:
                 sys.modules["__main__"] = main
 
@@ -143,7 +136,7 @@ def _work(connection: Connection, job: Job) -> None:
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    os.environ["TVM_NUM_THREADS"] = str(job.threads)
+    os.environ["TVM_NUM_THREADS"] = str(job.target.get("num-cores", physical_cores()))
     # Data, not addresses: libraries and the stacks of threads take many that they never use.
     resource.setrlimit(resource.RLIMIT_DATA, (job.memory, job.memory))
     built, errors = [], []
@@ -161,17 +154,12 @@ def _work(connection: Connection, job: Job) -> None:
     connection.send(errors)
     with contextlib.suppress(EOFError):
         while True:
-            connection.send(_measured(job, built, errors, *connection.recv()))
+            connection.send(_measured(job, built, errors, connection.recv()))
 
 
-def _measured(
-    job: Job,
-    built: Sequence[Kernel],
-    errors: Sequence[str],
-    server: Server | None,
-    seconds: float,
-) -> list[Outcome] | Exception:
+def _measured(job: Job, built: list[Kernel], errors: list[str], request: Any) -> Any:
     """Measure what was compiled, here or on a server; return an error if the server is no use."""
+    server, seconds = request
     try:
         session = None if server is None else rpc.connect(*server, session_timeout=seconds)
         able = None if session is None else abilities_of(session)
@@ -221,7 +209,7 @@ class Measurer:
         Raises
         ------
         TuningError
-            A process to measure in cannot start, or no server was free.
+            No server was free.
         TargetError
             A server cannot run what is compiled for the target.
         RemoteError
@@ -248,7 +236,6 @@ class Measurer:
             json.loads(str(self.target)),
             self.options,
             rounds,
-            int(self.target.attrs.get("num-cores", physical_cores())),
             # Four fifths of the memory are shared, but each process gets what tvm and a layer take.
             max(_LEAST_MEMORY, main_memory() * 4 // 5 // self._cores),
             self._linker,

@@ -20,17 +20,8 @@ class Progress:
     done: int = 0
     shown: float = float("-inf")
 
-    def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
-        """Count a candidate, and show the GFLOP/s of the best one and of the rule."""
-        self.done += 1
-        text = f"{task} {done}/{trials}, best {best:.1f} GFLOP/s, rule {rule:.1f}"
-        self._show(text, last=done >= trials)
-
-    def decision(self, task: str) -> None:
-        """Show that the best candidate of a task is compared with the rule."""
-        self._show(f"{task}: the best found meets the rule", last=True)
-
-    def _show(self, text: str, *, last: bool) -> None:
+    def show(self, text: str, *, last: bool) -> None:
+        """Print a line if it is the last of its kind, or if the one before was long ago."""
         now = time.monotonic()
         if not self.silent and (last or now - self.shown >= LINE_SECONDS):
             self.shown = now

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import TuningError
-from ..records.entries import Verdict
 from ..records.records import Records
 from ..support.wording import several
 from .extract import Task
@@ -39,7 +38,7 @@ class _Session:
         self, tasks: Sequence[Task], measurer: Measurer, records: Records, options: Options
     ) -> None:
         self.measurer, self.options = measurer, options
-        self.verdicts: dict[TaskSearch, Verdict | None] = {}
+        self.settled: set[TaskSearch] = set()
         planned = len(tasks) * options.trials
         total = min(planned, options.total_trials or planned)
         progress = Progress(total, silent=not options.progress)
@@ -63,7 +62,7 @@ class _Session:
         """Tell whether what is left of the seconds is for decisions."""
         if self.options.seconds is None:
             return False
-        waiting = len(self.searches) - len(self.verdicts)
+        waiting = len(self.searches) - len(self.settled)
         reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.options.seconds)
         return self.options.spent > self.options.seconds - reserve
 
@@ -108,15 +107,14 @@ class _Session:
             search.take(layout, layout.rule, "rule", outcome)
 
     def _close(self, search: TaskSearch) -> None:
-        """Decide about a group whose searches are all over."""
+        """Decide about a group whose searches are all over, or leave it to the next run if late."""
         group = next(group for group in self.groups if search in group)
-        if search in self.verdicts or not all(one.ended for one in group):
+        if search in self.settled or not all(one.ended for one in group):
             return
         most = self.options.seconds
-        if most is not None and self.options.spent > most and self.verdicts:
-            return  # what was measured is in the records: the next run decides
-        found = settle(group, self.measurer, again=self.options.again)
-        self.verdicts.update(zip(group, found, strict=True))
+        if most is None or self.options.spent <= most or not self.settled:
+            settle(group, self.measurer, again=self.options.again)
+            self.settled.update(group)
 
     def _complain(self) -> None:
         """Raise an error if no candidate of some task ran."""
@@ -141,27 +139,29 @@ class _Session:
 
     def report(self) -> Report:
         """Return what came of it."""
-        tasks = tuple(map(self._row, self.searches))
+        tasks = tuple(map(_row, self.searches))
         return Report(tasks, self.options.spent, self._done() - self.known)
 
-    def _row(self, search: TaskSearch) -> TaskReport:
-        verdict = self.verdicts.get(search) or search.verdict()
-        rule = verdict.rule if verdict and verdict.rule else search.rule_time
-        tuned = rule * verdict.ratio if verdict else rule
-        if rule == float("inf") and verdict:
-            tuned = search.best_time
-        return TaskReport(
-            name=search.task.name,
-            calls=search.task.calls,
-            flops=search.task.flops,
-            rule=rule,
-            tuned=tuned,
-            layout=verdict.layout if verdict else "",
-            ended=search.ended,
-            errors=tuple(search.errors),
-            times=tuple(search.times),
-            decided=verdict is not None,
-        )
+
+def _row(search: TaskSearch) -> TaskReport:
+    task, verdict, rule = search.task, search.verdict(), search.rule_time
+    if verdict and verdict.rule:
+        rule = verdict.rule
+    tuned = rule * verdict.ratio if verdict else rule
+    if rule == float("inf") and verdict:
+        tuned = search.best_time
+    return TaskReport(
+        name=task.name,
+        calls=task.calls,
+        flops=task.flops,
+        rule=rule,
+        tuned=tuned,
+        layout=verdict.layout if verdict else "",
+        ended=search.ended,
+        errors=tuple(search.errors),
+        times=tuple(search.times),
+        decided=verdict is not None,
+    )
 
 
 def _weight(search: TaskSearch) -> float:
@@ -250,7 +250,7 @@ def tune(
     key: str = "tvmlab",
     layouts: bool = True,
     again: bool = False,
-    progress: bool | Literal["auto"] = "auto",
+    progress: bool = True,
 ) -> Report:
     """Search better schedules for the functions of a network, and record what is found.
 
@@ -289,8 +289,8 @@ def tune(
     again : bool
         Whether what was found meets the rules once more also where that was decided before, and
         nothing was measured since. With ``trials=1`` nothing else is done.
-    progress : bool or "auto"
-        Whether to print a line now and then; "auto" prints, too.
+    progress : bool
+        Whether to print a line now and then.
 
     Returns
     -------

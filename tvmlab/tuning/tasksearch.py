@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from tvm import s_tir
 from tvm.ir import IRModule
@@ -57,7 +57,7 @@ class Options:
     seconds: float | None = None
     seed: int = 0
     again: bool = False
-    progress: bool | Literal["auto"] = "auto"
+    progress: bool = True
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -136,6 +136,7 @@ class Layout:
             return None
 
 
+@dataclass(eq=False)
 class TaskSearch:
     """The search of one task, a batch at a time; what was recorded before counts.
 
@@ -144,25 +145,23 @@ class TaskSearch:
     over; it is empty before.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        measurer: Measurer,
-        records: Records,
-        options: Options,
-        progress: Progress,
-    ) -> None:
-        self.task, self.measurer, self.records = task, measurer, records
-        self.options, self.progress = options, progress
-        self.times: list[float] = []
-        self.errors: list[str] = []
-        self.batches: list[float] = []
-        self.ended = ""
+    task: Task
+    measurer: Measurer
+    records: Records
+    options: Options
+    progress: Progress
+    times: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    batches: list[float] = field(default_factory=list)
+    ended: str = ""
+
+    def __post_init__(self) -> None:
+        """Look up what earlier runs measured."""
         self._idle = 0
         self._waiting: list[Any] = []
         self._strategy: Any = None
         # A layout can only be taken where the graph can choose it, by the operator.
-        variants = task.variants if task.operator else task.variants[:1]
+        variants = self.task.variants if self.task.operator else self.task.variants[:1]
         self.layouts = [self._recall(variant) for variant in variants]
         self.chosen = self.layouts[0]
 
@@ -220,7 +219,7 @@ class TaskSearch:
         """Return the fastest known time of a variant, in seconds per call."""
         times = [layout.rule_time, *(one.seconds for one in layout.found)]
         found = self.records.best(layout.workload, self.task.target)
-        if isinstance(found, Verdict):
+        if found:
             times.append(found.ratio * self.rule_time)
         return min(times)
 
@@ -257,9 +256,12 @@ class TaskSearch:
         self._database = ms.database.MemoryDatabase()
         self._workload = self._database.commit_workload(module)
         self._model = tuner.model(self.options.seed % _SEEDS) if tuner.model else None
-        pairs = [(layout.schedule(one.trace), one) for one in layout.found]
-        old = [(schedule, one) for schedule, one in pairs if schedule is not None]
-        self._seen = {identity(sch.mod) for sch in (layout.rule, *(sch for sch, _ in old))}
+        old = [
+            (candidates([schedule])[0], one)
+            for one in layout.found
+            if (schedule := layout.schedule(one.trace)) is not None
+        ]
+        self._seen = {identity(sch.mod) for sch in (layout.rule, *(one.sch for one, _ in old))}
         few = sum(size(module, space) for space in spaces) <= FEW
         strategy = None if few or tuner.strategy is None else tuner.strategy()
         self._context = make_context(module, self.task.target, strategy=strategy, seed=seed)
@@ -268,8 +270,7 @@ class TaskSearch:
         else:
             self._strategy = strategy
             self._context.pre_tuning(ENDLESS, batch, spaces, self._database, self._model)
-        known = candidates([schedule for schedule, _ in old])
-        self._learn([(new, one) for new, (_, one) in zip(known, old, strict=True)])
+        self._learn(old)
 
     def _propose(self, limit: int) -> list[Any]:
         """Find candidates that were not measured; none where the space seems to have no more."""
@@ -332,8 +333,10 @@ class TaskSearch:
         )
         self.records.append(result)
         self._count(layout, result)
-        speeds = [self.task.flops / one / 1e9 for one in (self.best_time, self.rule_time)]
-        self.progress.candidate(self.task.name, len(self.times), self.options.trials, *speeds)
+        best, rule = (self.task.flops / one / 1e9 for one in (self.best_time, self.rule_time))
+        text = f"{self.task.name} {len(self.times)}/{self.options.trials}, best {best:.1f} GFLOP/s"
+        self.progress.done += 1
+        self.progress.show(f"{text}, rule {rule:.1f}", last=self.left == 0)
         return result
 
     def _where(self, cpu: str) -> dict[str, Any]:
@@ -357,11 +360,20 @@ class TaskSearch:
         results = [one for layout in self.layouts for one in (layout.by_rule, *layout.found)]
         return found is not None and all(one is None or one.date <= found.date for one in results)
 
-    def judge(self, **fields: Any) -> None:
-        """Record the decision about the task."""
+    def judge(
+        self, layout: Layout, rule: float, trace: Any = None, ratios: Sequence[float] = ()
+    ) -> Verdict:
+        """Make a verdict on the task; the rule's seconds are 0 where the rule does not run."""
         own = self.layouts[0]
-        where = self._where(own.by_rule.cpu if own.by_rule else "")
-        self.records.append(Verdict(function=own.workload, **fields, **where))
+        return Verdict(
+            function=own.workload,
+            workload=layout.workload,
+            layout=layout.variant.layout,
+            rule=rule,
+            trace=trace,
+            ratios=tuple(ratios),
+            **self._where(own.by_rule.cpu if own.by_rule else ""),
+        )
 
     def _goes_on(self) -> bool:
         if self.ended:
