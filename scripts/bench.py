@@ -528,8 +528,7 @@ def candidates(runtime: str, count: int) -> tuple[int, float]:
     """
     from tvm.s_tir.meta_schedule import arg_info, builder, runner
 
-    from tvmlab.tuning.measure import Measure
-    from tvmlab.tuning.measurers import LocalMeasurer
+    from tvmlab.tuning import LocalMeasurer, Measure
 
     kernels, how, target = scheduled(count), Measure(), tvmlab.host_target()
     start = time.perf_counter()

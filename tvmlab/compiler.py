@@ -182,9 +182,9 @@ def _recorded(
     if target.kind.name != "llvm":
         what = f"records hold schedules for CPUs, and the target is of kind {target.kind.name}"
         raise CompileError(what, where=f"target {spelled(target)}", fix="leave the records out")
-    from .records.records import recorded
+    from .records.records import Recorded
 
-    return recorded(records, target)
+    return Recorded(records, target)
 
 
 def _has_regions(mod: IRModule) -> bool:

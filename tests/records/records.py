@@ -11,9 +11,8 @@ import tvm
 from tvm import s_tir
 from tvm.script import tirx as T
 
+from tvmlab.records.entries import Result, Verdict, as_data, target_data
 from tvmlab.records.records import Records
-from tvmlab.records.result import Result, Verdict, target_data
-from tvmlab.records.traces import as_data
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 OTHER = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})

@@ -13,8 +13,7 @@ from tvm.ir import IRModule
 import tvmlab
 from tests.records.records import result
 from tvmlab.errors import CompileError, RecordError
-from tvmlab.records.result import Verdict, target_data
-from tvmlab.records.traces import as_data
+from tvmlab.records.entries import Verdict, as_data, target_data
 from tvmlab.support.host import host_target
 from tvmlab.tuning import Records, tasks
 from tvmlab.tuning.extract import Task, Variant
@@ -112,7 +111,7 @@ def test_a_trace_that_does_not_apply(path):
 
 
 def test_records_for_another_target(path):
-    """They are refused by name; with a file meant for several targets nothing is said."""
+    """They are refused by name."""
     (task,) = tasks(network())
     other = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 2})
     Records(path).append(decide(task, task.variants[0], trace=True, target=other))
@@ -120,9 +119,6 @@ def test_records_for_another_target(path):
         tvmlab.compile(network(), records=path)
     with pytest.raises(RecordError, match="no such file"):
         tvmlab.compile(network(), records=path.with_name("missing"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tvmlab.compile(network(), records=Records(path, mixed=True))
 
 
 def test_records_that_know_nothing_say_so(path):
@@ -134,7 +130,7 @@ def test_records_that_know_nothing_say_so(path):
     with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(mod, path) == [("Contraction", "")]
     target = target_data(host_target())
-    records.append(result(task.name, target=target, how="warm"))
+    records.append(result(task.name, target=target))
     with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(mod, path) == [("Contraction", "")]
     records.append(decide(task, task.variants[0], trace=False))

@@ -9,7 +9,7 @@ import tvm
 from tests.records import records as helpers
 from tests.records.records import MODULE
 from tvmlab.errors import RecordError
-from tvmlab.records.traces import replay
+from tvmlab.records.entries import replay
 from tvmlab.schedule.machine import DOTS
 
 WRONG = {

@@ -15,7 +15,7 @@ from tvm.ir import IRModule
 
 from tvmlab.records.records import Records
 from tvmlab.tuning.extract import Task, Variant
-from tvmlab.tuning.measure import Measure, Outcome
+from tvmlab.tuning.kernels import Measure, Outcome
 from tvmlab.tuning.report import Report
 from tvmlab.tuning.search.context import metaschedule_spaces
 from tvmlab.tuning.session import tune_tasks

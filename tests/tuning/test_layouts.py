@@ -3,10 +3,10 @@
 import pytest
 
 from tests.tuning.searches import TARGET, FakeMeasurer, loops, matmul, run, variant
+from tvmlab.records.entries import workload_id
 from tvmlab.records.records import Records
-from tvmlab.records.traces import workload_id
 from tvmlab.tuning.extract import Task
-from tvmlab.tuning.measure import Measure
+from tvmlab.tuning.kernels import Measure
 
 
 def packed(n: int = 16, layout: str = "x4", calls: int = 1, operator: str = "conv:1") -> Task:

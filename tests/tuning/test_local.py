@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -19,8 +18,8 @@ import tvm
 from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
-from tvmlab.tuning import forks, measurers
-from tvmlab.tuning.measure import Measure, Outcome
+from tvmlab.tuning import measurers
+from tvmlab.tuning.kernels import Measure, Outcome
 from tvmlab.tuning.measurers import LocalMeasurer
 
 QUICK = Measure(repeat=2, timeout=5.0)
@@ -130,14 +129,6 @@ def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         found = dict(measurer.measure([kernels.adds(1.0, size=1 << 29), kernels.adds(1.0)]))
         assert re.search(r"alloc|memory|Memory", found[0].error)
         assert good(found[1])
-
-
-def test_a_process_that_cannot_start(
-    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forks._CONTEXT.Process, "start", Mock(side_effect=OSError("no memory")))
-    with pytest.raises(TuningError, match="cannot start: no memory"):
-        list(measurer.measure([kernels.adds(1.0)]))
 
 
 # A script without a guard, which `multiprocessing` alone would run again in each process.

@@ -18,10 +18,8 @@ from tvmlab.errors import RemoteError, TargetError, TuningError
 from tvmlab.runtime.tracker import Tracker
 from tvmlab.support.host import processor_name
 from tvmlab.tuning import measurers
-from tvmlab.tuning.forks import KernelProcess
-from tvmlab.tuning.kernels import fingerprint, inputs
-from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.measurers import RemoteMeasurer
+from tvmlab.tuning.kernels import Measure, Outcome, fingerprint, inputs
+from tvmlab.tuning.measurers import KernelProcess, RemoteMeasurer
 
 QUICK = Measure(repeat=2, timeout=5.0)
 TWO = [kernels.adds(1.0), kernels.adds(2.0)]

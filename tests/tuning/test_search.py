@@ -19,9 +19,9 @@ from tests.tuning.searches import (
     variant,
 )
 from tvmlab.errors import TuningError
+from tvmlab.records.entries import workload_id
 from tvmlab.records.records import Records
-from tvmlab.records.traces import workload_id
-from tvmlab.tuning.measure import Measure, Outcome
+from tvmlab.tuning.kernels import Measure, Outcome
 from tvmlab.tuning.search.context import identity
 from tvmlab.tuning.tasksearch import FLIPS, ROUNDING, same_answer, tolerances
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.tuning.searches import TARGET, FakeMeasurer, default_time, loops, run, task
 from tvmlab.errors import TuningError
+from tvmlab.records.entries import workload_id
 from tvmlab.records.records import Records
-from tvmlab.records.traces import workload_id
-from tvmlab.tuning import progress
-from tvmlab.tuning.report import Report, TaskReport
+from tvmlab.tuning import report as reports
+from tvmlab.tuning.report import Progress, Report, TaskReport
 from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.tasksearch import Options
 
@@ -116,12 +116,13 @@ def test_the_report_adds_up():
 def test_lines_are_few_and_whole(capsys, monkeypatch):
     """A line every five seconds and at the end, with the best and the rule."""
     seconds = itertools.count()
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    shown = progress.Progress(20, 40, silent=False)
+    monkeypatch.setattr(reports, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    shown = Progress(40, silent=False, done=20)
     for done in range(20, 40):
-        shown.candidate("fused_conv2d_add_relu", done + 1, 40, 2.0 + done, 1.5)
+        shown.done += 1
+        shown.show(f"conv2d {done + 1}/40", last=done == 39)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == ("21/40: fused_conv2d_add_relu 21/40, best 22.0 GFLOP/s, rule 1.5")
+    assert lines[0] == "21/40: conv2d 21/40"
     assert [line.split("/")[0] for line in lines] == ["21", "26", "31", "36", "40"]
 
 

@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
-from tests.records.records import result
+from tests.records.records import verdict
 from tests.tuning.searches import (
     FakeMeasurer,
     default_time,
@@ -18,7 +18,7 @@ from tests.tuning.searches import (
     tiled,
 )
 from tvmlab.errors import RecordError, TuningError
-from tvmlab.records.traces import as_data
+from tvmlab.records.entries import as_data
 from tvmlab.tuning import Measure, Records
 from tvmlab.tuning.kernels import fingerprint
 from tvmlab.tuning.tasksearch import Options
@@ -43,7 +43,7 @@ def test_what_was_imported_meets_the_rule(tmp_path):
     sch = tiled(task().variants[0].module)
     records = Records(path)
     named = records.workload(task().variants[0].module)
-    records.append(result(named, trace=as_data(sch.trace)))
+    records.append(verdict(named, rule=0.0, trace=as_data(sch.trace), ratios=()))
     report, _ = run([task()], path, trials=1, tuner="random")
     assert Records(path).verdicts[-1].trace == as_data(sch.trace)
     assert report.tasks[0].ratio < 0.9
@@ -114,11 +114,11 @@ def test_what_is_no_number_is_compared_too(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "error", "said"),
     [
-        ({"trials": 2.5}, TuningError, "trials is 2.5, not a positive whole number"),
-        ({"total_trials": 0}, TuningError, "total_trials is 0, not a positive whole number"),
-        ({"early_stopping": True}, TuningError, "early_stopping is True, not a positive whole"),
-        ({"seconds": float("nan")}, TuningError, "seconds is nan, not a positive number"),
-        ({"seed": "a"}, TuningError, "the seed 'a' is not a whole number"),
+        ({"trials": 2.5}, TuningError, "trials is 2.5, not a whole number of at least 1"),
+        ({"total_trials": 0}, TuningError, "total_trials is 0, not a whole number"),
+        ({"early_stopping": True}, TuningError, "early_stopping is True, not a whole number"),
+        ({"seconds": float("nan")}, TuningError, "seconds is nan, not a number"),
+        ({"seed": "a"}, TuningError, "seed is 'a', not a whole number"),
         ({"tuner": ["ga"]}, TuningError, "there is no tuner named"),
         ({"measure": {"number": 3}}, TuningError, "which is not a `Measure`"),
         ({"records": 3}, RecordError, "3 names no file of tuning records"),

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,17 @@ from ..errors import RecordError
 from ..support.files import whole
 from ..support.target import as_target
 from ..support.wording import telling
-from .records import Records, encode, existing
-from .result import Result, Verdict, Workload, mismatch, target_data
-from .traces import as_data, replay, workload_id
-
-__all__ = ["best_of", "export_database", "import_database", "merge"]
+from .entries import (
+    Result,
+    Verdict,
+    Workload,
+    as_data,
+    mismatch,
+    replay,
+    target_data,
+    workload_id,
+)
+from .records import Records, existing
 
 _FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
 _LONG_AGO = "1970-01-01T00:00:00+00:00"  # the same line if it is imported again
@@ -50,9 +57,9 @@ def merge(
     RecordError
         A file is missing or no file of records, or `into` cannot be written.
     """
-    target = Records(into, mixed=True)
+    target = Records(into)
     sources = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return sum(target.append(*existing(path, mixed=True).entries) for path in sources)
+    return sum(target.append(*existing(path).entries) for path in sources)
 
 
 def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
@@ -69,43 +76,30 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     Returns
     -------
     int
-        Lines that decide: for each target and function the last verdict, or the fastest that was
-        imported where there is none.
+        Lines that decide: the last verdict for each target and function.
 
     Raises
     ------
     RecordError
         A file is missing or no file of records, or `into` cannot be written.
     """
-    source = existing(path, mixed=True)
-    Records(into, mixed=True)  # another file, given by mistake, stays as it is
-    # The newest verdict of each function is the last one here, and so is the fastest result.
-    verdicts = {
-        (one.function, *_made_for(one), one.tvmlab): one
+    source = existing(path)
+    Records(into)  # another file, given by mistake, stays as it is
+    newest = {
+        (one.function, json.dumps(one.target, sort_keys=True), one.tvm, one.tvmlab): one
         for one in sorted(source.verdicts, key=lambda one: one.date)
     }
-    imported = {
-        (one.workload, *_made_for(one)): one
-        for one in sorted(source.results(), key=lambda one: -one.seconds)
-        if one.imported
-    }
-    judged = {name[:-1] for name in verdicts}
-    kept: list[Result | Verdict] = [*verdicts.values()]
-    kept += [one for name, one in imported.items() if name not in judged]
+    kept = list(newest.values())
     named = {one.workload for one in kept}
     functions = [one for one in source.entries if isinstance(one, Workload) and one.id in named]
     try:
         with whole(into) as part:
-            part.write_bytes(b"".join(map(encode, [*kept, *functions])))
+            Records(part).append(*kept, *functions)
     except OSError as error:
         raise RecordError(
             f"the file of tuning records cannot be written: {error.strerror}", where=str(into)
         ) from error
     return len(kept)
-
-
-def _made_for(one: Result | Verdict) -> tuple[str, str]:
-    return json.dumps(one.target, sort_keys=True), one.tvm
 
 
 def export_database(
@@ -116,10 +110,9 @@ def export_database(
     Parameters
     ----------
     records : Records or path
-        Where they are. What failed is left out, and so are, with a warning, results whose function
-        or trace this TVM cannot read. Verdicts are left out: upstream takes the fastest.
+        Where they are. What failed is left out, and so are verdicts: upstream takes the fastest.
     folder : path
-        A folder without such a database; it is made where it is missing.
+        It is made where it is missing; a database that is in it keeps what it has.
         ``meta_schedule.database.JSONDatabase(work_dir=folder)`` reads it.
 
     Returns
@@ -130,7 +123,7 @@ def export_database(
     Raises
     ------
     RecordError
-        The folder holds a database, or cannot be written.
+        The folder cannot be written, or this TVM cannot read a function or a trace.
     """
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -139,30 +132,20 @@ def export_database(
         raise RecordError(
             f"MetaSchedule's database cannot be written: {telling(error)}", where=str(folder)
         ) from error
-    if len(database):
-        raise RecordError(
-            "the folder holds a database of MetaSchedule's already",
-            where=str(folder),
-            fix="give another folder",
-        )
-    records = records if isinstance(records, Records) else existing(records, mixed=True)
+    records = records if isinstance(records, Records) else existing(records)
     results = [result for result in records.results() if result.times]
-    left_out = []
+    modules = {name: records.module(name) for name in {one.workload for one in results}}
     for result in results:
-        try:
-            module = records.module(result.workload)
-            record = TuningRecord(
-                replay(module, result.trace).trace,
-                database.commit_workload(module),
-                list(result.times),
-                tvm.target.Target(result.target),
-                ArgInfo.from_prim_func(module["main"]),
-            )
-            database.commit_tuning_record(record)
-        except Exception as error:  # TVM raises several classes, by what is wrong
-            left_out.append(telling(error))
-    _warn(str(records.path), len(results), left_out)
-    return len(results) - len(left_out)
+        module = modules[result.workload]
+        record = TuningRecord(
+            replay(module, result.trace).trace,
+            database.commit_workload(module),
+            list(result.times),
+            tvm.target.Target(result.target),
+            ArgInfo.from_prim_func(module["main"]),
+        )
+        database.commit_tuning_record(record)
+    return len(results)
 
 
 def import_database(
@@ -170,7 +153,7 @@ def import_database(
     into: str | os.PathLike[str],
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
 ) -> int:
-    """Copy what MetaSchedule has measured into a file of records.
+    """Copy what MetaSchedule has measured into a file of records; the fastest decides at first.
 
     Parameters
     ----------
@@ -201,46 +184,45 @@ def import_database(
             f"a database of MetaSchedule's cannot be read: {telling(error)}", where=str(folder)
         ) from error
     measured = list(database.get_all_tuning_records())
-    made: list[tuple[tvm.IRModule, Result]] = []
+    made: list[Result] = []
+    modules: dict[str, tvm.IRModule] = {}
     left_out: list[str] = []
     for record in measured:
-        seconds = [float(one) for one in record.run_secs or ()]
         result = Result(
             workload=workload_id(record.workload.mod),
             task="imported",
             origin="search",
             trace=as_data(record.trace),
             target=target_data(record.target or made_for),
-            threads=int(made_for.attrs.get("num-cores", 0)),
-            times=tuple(seconds),
+            times=tuple(map(float, record.run_secs or ())),
             tuner="metaschedule",
+            threads=int(made_for.attrs.get("num-cores", 0)),
             cpu="",
             date=_LONG_AGO,
         )
-        why = mismatch(result, made_for)
-        if not seconds or max(seconds) >= _FAILED:
-            why = "the candidate failed"
-        if why:
+        failed = not result.times or max(result.times) >= _FAILED
+        if why := "the candidate failed" if failed else mismatch(result, made_for):
             left_out.append(why)
         else:
-            made.append((record.workload.mod, result))
+            made.append(result)
+            modules[result.workload] = record.workload.mod
     if measured and not made:
         raise RecordError(
             f"none of {len(measured)} results of a database can be used: {left_out[0]}",
             where=str(folder),
         )
-    _warn(str(folder), len(measured), left_out)
-    records = Records(into, mixed=True)
-    for module in {result.workload: module for module, result in made}.values():
-        records.workload(module)
-    return records.append(*(result for _, result in made))
-
-
-def _warn(where: str, count: int, left_out: list[str]) -> None:
     if left_out:
         why = "; ".join(list(dict.fromkeys(left_out))[:_SHOWN])
         warnings.warn(
-            f"{where}: {len(left_out)} of {count} results are left out: {why}",
+            f"{folder}: {len(left_out)} of {len(measured)} results are left out: {why}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
+    records = Records(into)
+    fastest = {one.workload: one for one in sorted(made, key=lambda one: -one.seconds)}
+    for name, one in fastest.items():
+        records.workload(modules[name])
+        held = [each.name for each in fields(Verdict) if hasattr(one, each.name)]
+        same: dict[str, Any] = {each: getattr(one, each) for each in held}
+        records.append(Verdict(function=name, rule=0.0, **same))
+    return records.append(*made)

@@ -8,11 +8,10 @@
 """
 
 from ..records.database import best_of, export_database, import_database, merge
+from ..records.entries import Result, Verdict, replay, workload_id
 from ..records.records import Records
-from ..records.result import Result, Verdict
-from ..records.traces import replay, workload_id
 from .extract import Task, Variant, tasks
-from .measure import Measure, Outcome
+from .kernels import Measure, Outcome
 from .measurers import LocalMeasurer, Measurer, RemoteMeasurer
 from .report import Report, TaskReport
 from .search.model import TUNERS

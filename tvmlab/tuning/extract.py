@@ -20,8 +20,6 @@ from ..schedule.apply import SCHEDULED
 from ..schedule.tile import operators
 from .search.context import metaschedule_spaces
 
-__all__ = ["Task", "Variant", "tasks"]
-
 # Tiles of an operator that are tried besides the rules' own; tiles of as many channels.
 _OTHERS, _OF_A_WIDTH = 7, 2
 
@@ -114,35 +112,31 @@ def tasks(
             where=str(made),
             fix="tune for a CPU: a target of kind llvm",
         )
+    found: list[Task] = []
     with made:
         # Layouts of activations are the same whatever tiles are chosen: once is enough.
         mod = channels_last()(simplify(mod))
         first = Layouts()
         lowered = fused_passes(made, layouts=first)(mod)
         names = _calls(lowered)
-        others = []
-        for rank in range(_OTHERS if layouts and first.ranked else 0):
-            chosen = {
-                operator: str(tiles[rank])
-                for operator, ranked in first.ranked.items()
-                if rank < len(tiles := _others(ranked))
-            }
+        tiles = {operator: _others(ranked) for operator, ranked in first.ranked.items() if layouts}
+        others = []  # tiles by operator; the functions with them, by the names of those without
+        for rank in range(max(map(len, tiles.values()), default=0)):
+            chosen = {name: str(each[rank]) for name, each in tiles.items() if rank < len(each)}
             packed = fused_passes(made, layouts=Layouts(chosen))(mod)
-            others.append((chosen, packed, _calls(packed)))
-        found: list[Task] = []
+            called = [packed[name] for name in _calls(packed)]
+            if len(called) == len(names):
+                others.append((chosen, dict(zip(names, called, strict=True))))
         for name, count in Counter(names).items():
             func = lowered[name]
-            if not _tunable(func):
-                continue
-            place, operator = names.index(name), next(iter(operators(func)), "")
-            variants = [_variant("", func, made)]
-            for chosen, packed, called in others:
-                if operator in chosen and len(called) == len(names):
-                    other = packed[called[place]]
-                    if operator in operators(other):
-                        variants.append(_variant(chosen[operator], other, made))
-            flops = float(s_tir.analysis.estimate_tir_flops(variants[0].module))
-            found.append(Task(name, operator, made, count, flops, tuple(variants)))
+            if _tunable(func):
+                operator = next(iter(operators(func)), "")
+                variants = [_variant("", func, made)]
+                for chosen, functions in others:
+                    if operator in chosen and operator in operators(functions[name]):
+                        variants.append(_variant(chosen[operator], functions[name], made))
+                flops = float(s_tir.analysis.estimate_tir_flops(variants[0].module))
+                found.append(Task(name, operator, made, count, flops, tuple(variants)))
     if not found:
         raise TuningError(
             "there is nothing to tune",
@@ -180,13 +174,9 @@ def _tunable(func: tirx.PrimFunc) -> bool:
     body = func.body
     if func.attrs.get(SCHEDULED, False) or not isinstance(body, s_tir.SBlockRealize):
         return False
-    if body.block.name_hint != "root":  # TVM's schedules, and `ApplyRules`, take no other
-        return False
-    shapes = [getattr(param.ty, "shape", None) for param in func.params]
-    return all(
-        shape is not None and all(isinstance(size, tirx.IntImm) for size in shape)
-        for shape in shapes
-    )
+    shapes = [getattr(param.ty, "shape", [None]) for param in func.params]
+    known = all(isinstance(size, tirx.IntImm) for shape in shapes for size in shape)
+    return known and body.block.name_hint == "root"  # TVM's schedules take no other
 
 
 def _variant(layout: str, func: tirx.PrimFunc, target: tvm.target.Target) -> Variant:

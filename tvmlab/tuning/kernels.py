@@ -1,8 +1,9 @@
-"""Kernels: compiled in memory, run on seeded inputs, and timed, here or on a server."""
+"""Measuring kernels: how, what comes out, and the steps from a module to times."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,10 @@ import tvm
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir
+from tvm.ir import IRModule
 
-from .measure import Measure, Outcome
-
-__all__ = ["Kernel", "build", "fingerprint", "inputs", "measure", "written"]
+from ..errors import TuningError
+from ..schedule.prefetch import fetch_ahead
 
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """What a kernel is called with: the shape and the dtype of each tensor."""
@@ -24,6 +25,88 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
 # Each byte of an output of places or counts before a kernel runs: no kernel writes it by accident.
 _UNWRITTEN = b"\x5a"
+
+
+def expect_number(name: str, value: object, least: float, *, whole: bool = True) -> None:
+    """Raise TuningError unless a parameter is a number in its range."""
+    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not (fits and least <= value < math.inf):  # type: ignore[operator]
+        wanted = f"a {'whole ' if whole else ''}number of at least {least:g}"
+        raise TuningError(
+            f"{name} is {value!r}, not {wanted}", fix=f"give {wanted}, or leave {name} out"
+        )
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How kernels are measured: the options of AutoTVM's ``LocalRunner`` and ``LocalBuilder``.
+
+    Attributes
+    ----------
+    number : int
+        Calls in a sample.
+    repeat : int
+        Samples of a kernel.
+    min_repeat_ms : int
+        Milliseconds that a sample takes at least; `number` is raised until it does.
+    timeout : float
+        Seconds until a kernel that runs is given up.
+    build_timeout : float
+        Seconds until a kernel that is being compiled is given up.
+    cache_flush : bool
+        Whether all arguments but the first are flushed from the caches before each sample, as a
+        layer in the middle of a network finds them (``enable_cpu_cache_flush``). The first sample
+        call is then the only one that is cold, so `number` should be 1.
+
+    Raises
+    ------
+    TuningError
+        A value is of another type, or out of its range.
+    """
+
+    number: int = 1
+    repeat: int = 8
+    min_repeat_ms: int = 0
+    timeout: float = 10.0
+    build_timeout: float = 10.0
+    cache_flush: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no kernel can be measured with."""
+        for name, least in (("number", 1), ("repeat", 1), ("min_repeat_ms", 0)):
+            expect_number(name, getattr(self, name), least)
+        for name in ("timeout", "build_timeout"):
+            expect_number(name, getattr(self, name), 1e-3, whole=False)
+
+    @property
+    def how(self) -> str:
+        """How the clock is used: results that differ in it do not compare."""
+        flushed = "flushed" if self.cache_flush else "warm"
+        return f"number {self.number}, {self.min_repeat_ms} ms, {flushed}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one kernel.
+
+    Attributes
+    ----------
+    times : tuple of float
+        Seconds per call, one number per sample; empty where the kernel failed.
+    error : str
+        Why it failed, in a line or a few; else empty.
+    answer : tuple of float
+        A fingerprint of what the kernel computed from seeded inputs, by which kernels of the same
+        function agree up to rounding: two numbers per output. Empty where it was not computed.
+    cpu : str
+        The processor that it ran on, by its maker's name; empty where that is this machine's, or
+        an RPC server does not tell.
+    """
+
+    times: tuple[float, ...] = ()
+    error: str = ""
+    answer: tuple[float, ...] = ()
+    cpu: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,16 +120,15 @@ class Kernel:
 
 def build(text: str, target: dict[str, Any]) -> Kernel:
     """Compile a module of one TIR function ``main``, as ``tvm.ir.save_json`` writes it."""
-    module = tvm.ir.load_json(text)
-    function = module["main"]
+    function = tvm.ir.load_json(text)["main"]
     arguments = tuple(
         (tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
         for parameter in function.params
     )
-    outputs = written(function)
+    module = IRModule({"main": fetch_ahead(function)})
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
     compiled.get_function("main")  # LLVM makes the machine code here
-    return Kernel(compiled, arguments, outputs)
+    return Kernel(compiled, arguments, written(function))
 
 
 def written(function: Any) -> tuple[int, ...]:
@@ -77,9 +159,8 @@ def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
         random = np.random.default_rng(place)
         if dtype in _FULL_RANGE:
             made.append(random.integers(*_FULL_RANGE[dtype], shape, dtype=dtype))
-        elif "float" in dtype:
-            floats = random.random(shape, dtype=np.float32) * 2 - 1
-            made.append(floats.astype(_numpy(dtype)))
+        elif "float" in dtype:  # TVM imports the package that has bfloat16 and the like
+            made.append((random.random(shape, dtype=np.float32) * 2 - 1).astype(dtype))
         elif place not in outputs:
             made.append(np.zeros(shape, dtype))
         elif dtype == "bool":
@@ -88,14 +169,6 @@ def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
             size = np.dtype(dtype).itemsize
             made.append(np.full(shape, np.frombuffer(_UNWRITTEN * size, dtype)[0]))
     return made
-
-
-def _numpy(dtype: str) -> Any:
-    if dtype in ("float16", "float32", "float64"):
-        return dtype
-    import ml_dtypes  # bfloat16 and the types of eight bits
-
-    return getattr(ml_dtypes, dtype)
 
 
 @functools.lru_cache(maxsize=4)

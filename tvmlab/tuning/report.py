@@ -1,12 +1,31 @@
-"""What tuning brought."""
+"""What tuning shows: lines while it runs, and a report at the end."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from ..support.wording import several, table
 
-__all__ = ["Report", "TaskReport"]
+LINE_SECONDS = 5.0
+"""A line at most this often, and at the end of a task."""
+
+
+@dataclass
+class Progress:
+    """Counts trials, and prints lines unless it is silent."""
+
+    total: int
+    silent: bool
+    done: int = 0
+    shown: float = float("-inf")
+
+    def show(self, text: str, *, last: bool) -> None:
+        """Print a line if it is the last of its kind, or if the one before was long ago."""
+        now = time.monotonic()
+        if not self.silent and (last or now - self.shown >= LINE_SECONDS):
+            self.shown = now
+            print(f"{self.done}/{self.total}: {text}", flush=True)
 
 
 @dataclass(frozen=True)

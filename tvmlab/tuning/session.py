@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -12,18 +12,14 @@ from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..records.records import Records
-from ..records.result import Verdict
 from ..support.wording import several
 from .extract import Task
 from .extract import tasks as tasks_of
-from .measure import Measure
+from .kernels import Measure
 from .measurers import LocalMeasurer, Measurer, RemoteMeasurer
-from .progress import Progress
-from .report import Report, TaskReport
+from .report import Progress, Report, TaskReport
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
-from .tasksearch import Layout, Options, TaskSearch, measured
-
-__all__ = ["Session", "tune", "tune_tasks"]
+from .tasksearch import Layout, Options, TaskSearch
 
 ALPHA, WINDOW = 0.2, 3
 """How much of the forecast is the past, and the batches of the past that count: MetaSchedule's."""
@@ -35,31 +31,23 @@ FULL = 8
 """Candidates that have to fail before they count as all, where the rule's own ran."""
 
 
-class Session:
+class _Session:
     """The tasks of a module, and which of them is searched next."""
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        measurer: Measurer,
-        records: Records,
-        options: Options,
+        self, tasks: Sequence[Task], measurer: Measurer, records: Records, options: Options
     ) -> None:
         self.measurer, self.options = measurer, options
-        self.measured = 0
-        self.verdicts: dict[TaskSearch, Verdict | None] = {}
-        for target in {str(task.target): task.target for task in tasks}.values():
-            records.check(target)  # rather now than when everything is measured
-        self.searches = [
-            TaskSearch(task, measurer, records, options, self._watch) for task in tasks
-        ]
+        self.settled: set[TaskSearch] = set()
+        planned = len(tasks) * options.trials
+        total = min(planned, options.total_trials or planned)
+        progress = Progress(total, silent=not options.progress)
+        self.searches = [TaskSearch(task, measurer, records, options, progress) for task in tasks]
+        self.known = progress.done = self._done()
         groups: dict[Any, list[TaskSearch]] = {}
         for search in self.searches:  # weights of one operator are packed in one layout
             groups.setdefault(search.task.operator or search, []).append(search)
         self.groups = list(groups.values())
-        planned = len(tasks) * options.trials
-        total = min(planned, options.total_trials or planned)
-        self.progress = Progress(self._done(), total, silent=not options.progress)
 
     def _done(self) -> int:
         return sum(len(search.times) for search in self.searches)
@@ -74,15 +62,9 @@ class Session:
         """Tell whether what is left of the seconds is for decisions."""
         if self.options.seconds is None:
             return False
-        waiting = len(self.searches) - len(self.verdicts)
+        waiting = len(self.searches) - len(self.settled)
         reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.options.seconds)
         return self.options.spent > self.options.seconds - reserve
-
-    def _watch(self, search: TaskSearch) -> None:
-        self.measured += 1
-        task = search.task
-        speeds = [task.flops / seconds / 1e9 for seconds in (search.best_time, search.rule_time)]
-        self.progress.candidate(task.name, len(search.times), self.options.trials, *speeds)
 
     def run(self) -> None:
         """Measure the rules, search, and compare the best with the rules."""
@@ -120,21 +102,19 @@ class Session:
     def _rules(self, pairs: Sequence[tuple[TaskSearch, Layout]], limit: int) -> None:
         """Measure what the rules make of tasks in some layouts, where that is not known."""
         missing = [one for one in pairs if one[1].by_rule is None and one[0].left][:limit]
-        for place, outcome in measured(self.measurer, [layout.rule for _, layout in missing]):
+        for place, outcome in self.measurer.measure([layout.rule.mod for _, layout in missing]):
             search, layout = missing[place]
             search.take(layout, layout.rule, "rule", outcome)
 
     def _close(self, search: TaskSearch) -> None:
-        """Decide about a group whose searches are all over."""
+        """Decide about a group whose searches are all over, or leave it to the next run if late."""
         group = next(group for group in self.groups if search in group)
-        if search in self.verdicts or not all(one.ended for one in group):
+        if search in self.settled or not all(one.ended for one in group):
             return
         most = self.options.seconds
-        if most is not None and self.options.spent > most and self.verdicts:
-            return  # what was measured is in the records: the next run decides
-        watch = lambda one: self.progress.decision(one.task.name)  # noqa: E731
-        found = settle(group, self.measurer, again=self.options.again, watch=watch)
-        self.verdicts.update(zip(group, found, strict=True))
+        if most is None or self.options.spent <= most or not self.settled:
+            settle(group, self.measurer, again=self.options.again)
+            self.settled.update(group)
 
     def _complain(self) -> None:
         """Raise an error if no candidate of some task ran."""
@@ -159,28 +139,29 @@ class Session:
 
     def report(self) -> Report:
         """Return what came of it."""
-        tasks = []
-        for search in self.searches:
-            verdict = self.verdicts.get(search) or search.verdict()
-            rule = verdict.rule if verdict and verdict.rule else search.rule_time
-            tuned = rule * verdict.ratio if verdict else rule
-            if rule == float("inf") and verdict:
-                tuned = search.best_time
-            tasks.append(
-                TaskReport(
-                    name=search.task.name,
-                    calls=search.task.calls,
-                    flops=search.task.flops,
-                    rule=rule,
-                    tuned=tuned,
-                    layout=verdict.layout if verdict else "",
-                    ended=search.ended,
-                    errors=tuple(search.errors),
-                    times=tuple(search.times),
-                    decided=verdict is not None,
-                )
-            )
-        return Report(tuple(tasks), self.options.spent, self.measured)
+        tasks = tuple(map(_row, self.searches))
+        return Report(tasks, self.options.spent, self._done() - self.known)
+
+
+def _row(search: TaskSearch) -> TaskReport:
+    task, verdict, rule = search.task, search.verdict(), search.rule_time
+    if verdict and verdict.rule:
+        rule = verdict.rule
+    tuned = rule * verdict.ratio if verdict else rule
+    if rule == float("inf") and verdict:
+        tuned = search.best_time
+    return TaskReport(
+        name=task.name,
+        calls=task.calls,
+        flops=task.flops,
+        rule=rule,
+        tuned=tuned,
+        layout=verdict.layout if verdict else "",
+        ended=search.ended,
+        errors=tuple(search.errors),
+        times=tuple(search.times),
+        decided=verdict is not None,
+    )
 
 
 def _weight(search: TaskSearch) -> float:
@@ -244,11 +225,7 @@ def tune_tasks(
     ToolchainError
         The tuner needs a package that is not installed.
     """
-    return _tune(tasks, measurer, records, Options(**options))
-
-
-def _tune(tasks: Sequence[Task], measurer: Measurer, records: Records, options: Options) -> Report:
-    session = Session(tasks, measurer, records, options)
+    session = _Session(tasks, measurer, records, Options(**options))
     try:
         session.run()
     except TuningError as error:
@@ -273,7 +250,7 @@ def tune(
     key: str = "tvmlab",
     layouts: bool = True,
     again: bool = False,
-    progress: bool | Literal["auto"] = "auto",
+    progress: bool = True,
 ) -> Report:
     """Search better schedules for the functions of a network, and record what is found.
 
@@ -312,8 +289,8 @@ def tune(
     again : bool
         Whether what was found meets the rules once more also where that was decided before, and
         nothing was measured since. With ``trials=1`` nothing else is done.
-    progress : bool or "auto"
-        Whether to print a line now and then; "auto" prints, too.
+    progress : bool
+        Whether to print a line now and then.
 
     Returns
     -------
@@ -353,4 +330,4 @@ def tune(
         if tracker is None
         else RemoteMeasurer(made, measure, tracker=tracker, key=key)
     ) as measurer:
-        return _tune(found, measurer, kept, options)
+        return tune_tasks(found, measurer, kept, **vars(options))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from tvm import s_tir
-
-from ..records.result import Verdict
-from ..schedule import finish
+from ..records.entries import Verdict
 from .measurers import Measurer
 from .tasksearch import Layout, TaskSearch, same_answer
-
-__all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]
 
 WINS = 0.98
 """What was found takes the rule's place below this ratio of times."""
@@ -31,148 +25,103 @@ lies, for as long as it lives.
 HEAT_SECONDS, FINAL_SECONDS = 2.0, 1.0
 FEWEST, MOST = 5, 100
 
-
-@dataclass(frozen=True)
-class _Entrant:
-    """A schedule that is compared with the rule, by its trace: None is the layout's own rule."""
-
-    trace: Any
-    schedule: s_tir.Schedule
-    seconds: float
+_Entrant = tuple[Any, float]
+"""A candidate's trace, None for its layout's own rule, and its seconds per call, about."""
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """What is best for a task in one layout, compared with the rules' own schedule.
-
-    `rule` is the rule's median seconds per call, 0 where it does not run. `ratios` has the time of
-    the best over the rule's, one per final, or the heat's without a final. `known` is False where
-    they could not be compared.
-    """
-
-    known: bool
-    rule: float = 0.0
-    trace: Any = None
-    ratios: tuple[float, ...] = ()
-
-    @property
-    def ratio(self) -> float:
-        return median(self.ratios) if self.ratios else 1.0
-
-    @property
-    def wins(self) -> bool:
-        """Whether it takes the rule's place for its own sake."""
-        return self.rule == 0 or self.ratio < WINS
-
-
-def settle(
-    group: Sequence[TaskSearch],
-    measurer: Measurer,
-    *,
-    again: bool = False,
-    watch: Callable[[TaskSearch], None] = lambda search: None,
-) -> list[Verdict | None]:
+def settle(group: Sequence[TaskSearch], measurer: Measurer, *, again: bool = False) -> None:
     """Decide about the tasks of one operator, whose weights the graph packs once, and record it.
 
-    With `again`, also where nothing was measured since the last verdicts; else those hold. `watch`
-    is called with a task's search before its best candidates are compared with the rule. The last
+    With `again`, also where nothing was measured since the last verdicts; else those hold. The last
     verdict stays if not even the rule was measured, or if the candidates could not be compared.
 
     The layout is the one that was searched where no task gets slower by more than `HARM` and all
     together get faster by `WINS`. Else it is the rules' own, and a task takes what wins there. What
     compilation took so far is compared again, so that no verdict takes back a better one.
     """
-    recorded = [search.verdict() for search in group]
-    one_layout = len({verdict.layout for verdict in recorded if verdict}) == 1
-    if one_layout and not again and all(search.decided() for search in group):
-        return recorded
-    layouts = [search.chosen for search in group]
-    found = [_compare(*pair, measurer, watch) for pair in zip(group, layouts, strict=True)]
+    layouts = {verdict.layout for search in group if (verdict := search.verdict())}
+    if len(layouts) == 1 and not again and all(search.decided() for search in group):
+        return
+    found = [_compare(search, search.chosen, measurer) for search in group]
     packed = any(search.chosen is not search.layouts[0] for search in group)
     if packed and not _packs(group, found):
-        packed, layouts = False, [search.layouts[0] for search in group]
-        found = [_compare(*pair, measurer, watch) for pair in zip(group, layouts, strict=True)]
-    for search, layout, one in zip(group, layouts, found, strict=True):
-        if one.known:
-            search.judge(
-                workload=layout.workload,
-                layout=layout.variant.layout,
-                trace=one.trace if packed or one.wins else None,
-                ratios=one.ratios,
-                rule=one.rule,
-            )
-    return [search.verdict() for search in group]
+        found = [_compare(search, search.layouts[0], measurer) for search in group]
+    for search, verdict in zip(group, found, strict=True):
+        if verdict is not None:
+            search.records.append(verdict)
 
 
-def _packs(group: Sequence[TaskSearch], found: Sequence[_Compared]) -> bool:
+def _packs(group: Sequence[TaskSearch], found: Sequence[Verdict | None]) -> bool:
     """Tell whether an operator gets the layout that was searched, instead of the rules' own."""
-    pairs = list(zip(group, found, strict=True))
-    before = sum(search.task.calls * one.rule for search, one in pairs)
-    after = sum(search.task.calls * one.rule * one.ratio for search, one in pairs)
-    harmless = all(one.known and one.ratio <= HARM for one in found)
-    helps = any(one.rule == 0 for one in found)  # the rules' own layout does not even run
-    return harmless and (helps or after < WINS * before)
+    before = after = 0.0
+    for search, one in zip(group, found, strict=True):
+        if one is None or one.ratio > HARM:
+            return False
+        before += search.task.calls * one.rule
+        after += search.task.calls * one.rule * one.ratio
+    # A rule of 0 seconds did not even run.
+    return after < WINS * before or any(one and one.rule == 0 for one in found)
 
 
-def _compare(
-    search: TaskSearch, layout: Layout, measurer: Measurer, watch: Callable[[TaskSearch], None]
-) -> _Compared:
-    """Compare the best candidates of a task in one layout with the rules' own schedule."""
+def _compare(search: TaskSearch, layout: Layout, measurer: Measurer) -> Verdict | None:
+    """Compare the best candidates in one layout with the rules' own schedule; None if impossible.
+
+    The verdict has the time of the best over the rule's, one ratio per final, or the heat's.
+    """
     own = search.layouts[0]
-    entrants = [
-        _Entrant(one.trace, schedule, one.seconds)
-        for one in layout.ran[:HEATS]
-        if (schedule := layout.schedule(one.trace)) is not None
-    ]
-    if layout is not own and layout.rule_time < float("inf"):
-        entrants.append(_Entrant(None, layout.rule, layout.rule_time))
     if own.by_rule is None:
-        return _Compared(known=False)
+        return None
+    entrants: list[_Entrant] = [(one.trace, one.seconds) for one in layout.ran[:HEATS]]
+    if layout.rule_time < float("inf"):
+        if layout is not own:
+            entrants.append((None, layout.rule_time))
+        # What compilation takes so far was measured in another run, or was imported.
+        so_far = search.records.best(layout.workload, search.task.target)
+        if so_far and so_far.trace and so_far.trace not in [trace for trace, _ in entrants]:
+            entrants.append((so_far.trace, layout.rule_time))
+    entrants = [one for one in entrants if layout.schedule(one[0]) is not None]
+    if not entrants:
+        fails = bool(own.by_rule.error)
+        return None if fails or layout is not own else search.judge(own, own.rule_time)
     if own.by_rule.error:
         # Nothing to compare with: whatever ran is better than what does not.
-        best = min(entrants, key=lambda one: one.seconds, default=None)
-        return _Compared(best is not None, 0.0, best and best.trace)
-    # What compilation takes so far was measured in another run, or was imported.
-    so_far = search.records.best(layout.workload, search.task.target)
-    everyone = list(entrants)
-    if so_far and so_far.trace and so_far.trace not in [one.trace for one in entrants]:
-        schedule = layout.schedule(so_far.trace)
-        if schedule is not None and layout.rule_time < float("inf"):
-            everyone.append(_Entrant(so_far.trace, schedule, layout.rule_time))
-    if not everyone:
-        return _Compared(layout is own, own.rule_time)
-    watch(search)
-    heat = _alternately(measurer, own, layout, everyone, HEAT_SECONDS)
+        return search.judge(layout, 0.0, min(entrants, key=lambda one: one[1])[0])
+    search.progress.show(f"{search.task.name}: the best found meets the rule", last=True)
+    heat = _alternately(measurer, own, layout, entrants, HEAT_SECONDS)
     if not heat:
-        return _Compared(known=False)
-    best_of_heat = min(heat, key=lambda one: one.ratio)
-    if layout is own and best_of_heat.ratio >= WINS:
-        return best_of_heat
-    chosen = [one for one in everyone if one.trace == best_of_heat.trace]
+        return None
+    ratio, rule, best = min(heat, key=lambda one: one[0])
+    if layout is own and ratio >= WINS:
+        return search.judge(own, rule, None, (ratio,))
+    chosen = [one for one in entrants if one[0] == best]
     finals = [
         final
         for _ in range(FINALS)
         for final in _alternately(measurer, own, layout, chosen, FINAL_SECONDS)
     ]
     if len(finals) < FINALS:
-        return _Compared(known=False)
-    ratios = tuple(final.ratio for final in finals)
-    return _Compared(True, median(final.rule for final in finals), best_of_heat.trace, ratios)
+        return None
+    ratios, rules, _ = zip(*finals, strict=True)
+    if layout is own and median(ratios) >= WINS:
+        best = None
+    return search.judge(layout, median(rules), best, ratios)
 
 
 def _alternately(
     measurer: Measurer, own: Layout, layout: Layout, entrants: Sequence[_Entrant], seconds: float
-) -> list[_Compared]:
-    """Measure candidates alternately with their rule; leave out what failed or computed wrongly."""
-    total = own.rule_time + sum(one.seconds for one in entrants)
+) -> list[tuple[float, float, Any]]:
+    """Measure candidates alternately with their rule; leave out what failed or computed wrongly.
+
+    Returns for each the median ratio of times, the rule's median time, and the candidate's trace.
+    """
+    total = own.rule_time + sum(time for _, time in entrants)
     rounds = min(MOST, max(FEWEST, int(seconds / total)))
-    kernels = [finish(own.rule), *(finish(one.schedule) for one in entrants)]
-    rule, *others = measurer.duel(kernels, rounds)
+    schedules = [own.rule, *(layout.schedule(trace) for trace, _ in entrants)]
+    rule, *others = measurer.duel([one.mod for one in schedules if one is not None], rounds)
     found = []
-    for entrant, outcome in zip(entrants, others, strict=True):
+    for (trace, _), outcome in zip(entrants, others, strict=True):
         fair = rule.times and not outcome.error and len(outcome.times) == len(rule.times)
         if fair and same_answer(outcome.answer, layout.expected, layout.allowed):
             pairs = zip(outcome.times, rule.times, strict=True)
-            ratio = float(median(mine / its for mine, its in pairs))
-            found.append(_Compared(True, float(median(rule.times)), entrant.trace, (ratio,)))
+            found.append((median(mine / its for mine, its in pairs), median(rule.times), trace))
     return found

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from tvm import s_tir
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from ..errors import RecordError, TuningError
+from ..errors import RecordError
+from ..records.entries import Result, Verdict, as_data, mismatch, replay, target_data
 from ..records.records import Records
-from ..records.result import Result, Verdict, mismatch, target_data
-from ..records.traces import as_data, replay
-from ..schedule import finish
 from ..support.host import physical_cores, processor_name
 from ..support.wording import several, telling
 from .extract import Task, Variant
-from .kernels import written
-from .measure import Outcome, how
+from .kernels import Outcome, expect_number, written
 from .measurers import Measurer
+from .report import Progress
 from .search.context import candidates, identity, make_context
 from .search.grid import GridSearch, size
 from .search.model import TUNERS, find_tuner
-
-__all__ = ["Layout", "Options", "TaskSearch", "measured", "same_answer", "tolerances"]
 
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
@@ -61,29 +57,19 @@ class Options:
     seconds: float | None = None
     seed: int = 0
     again: bool = False
-    progress: bool | Literal["auto"] = "auto"
+    progress: bool = True
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be asked for, before anything is lowered or measured."""
         find_tuner(self.tuner)
-        if type(self.seed) is not int or not 0 <= self.seed < _SEEDS:
-            raise TuningError(
-                f"the seed {self.seed!r} is not a whole number from 0 to 2**31 - 3",
-                fix="give such a one",
-            )
-        for name in ("trials", "total_trials", "early_stopping", "seconds"):
-            value = getattr(self, name)
-            if value is None and name != "trials":
-                continue
-            kinds = int | float if name == "seconds" else int
-            # What is not a number is not above zero either.
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
-                kind = "number" if name == "seconds" else "whole number"
-                raise TuningError(
-                    f"{name} is {value!r}, not a positive {kind}",
-                    fix=f"give one, or leave {name} out",
-                )
+        expect_number("trials", self.trials, 1)
+        expect_number("seed", self.seed, 0)
+        for name in ("total_trials", "early_stopping"):
+            if getattr(self, name) is not None:
+                expect_number(name, getattr(self, name), 1)
+        if self.seconds is not None:
+            expect_number("seconds", self.seconds, 1e-3, whole=False)
 
     @property
     def spent(self) -> float:
@@ -143,40 +129,39 @@ class Layout:
         return next((one.answer for one in [*known, *self.found] if one.answer), ())
 
     def schedule(self, trace: Any) -> s_tir.Schedule | None:
-        """Replay a trace; None where it no longer applies."""
+        """Replay a trace, or take the rule's schedule for None; None if it no longer applies."""
         try:
-            return replay(self.variant.module, trace)
+            return self.rule if trace is None else replay(self.variant.module, trace)
         except RecordError:
             return None
 
 
+@dataclass(eq=False)
 class TaskSearch:
     """The search of one task, a batch at a time; what was recorded before counts.
 
     `times` has the seconds of each trial, infinity for a failure, and `errors` why candidates
     failed. `batches` has the fastest time known after each batch. `ended` says why the search is
-    over; it is empty before. `watch` is called with this object after each candidate.
+    over; it is empty before.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        measurer: Measurer,
-        records: Records,
-        options: Options,
-        watch: Callable[[TaskSearch], None],
-    ) -> None:
-        self.task, self.measurer, self.records = task, measurer, records
-        self.options, self.watch = options, watch
-        self.times: list[float] = []
-        self.errors: list[str] = []
-        self.batches: list[float] = []
-        self.ended = ""
+    task: Task
+    measurer: Measurer
+    records: Records
+    options: Options
+    progress: Progress
+    times: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    batches: list[float] = field(default_factory=list)
+    ended: str = ""
+
+    def __post_init__(self) -> None:
+        """Look up what earlier runs measured."""
         self._idle = 0
         self._waiting: list[Any] = []
         self._strategy: Any = None
         # A layout can only be taken where the graph can choose it, by the operator.
-        variants = task.variants if task.operator else task.variants[:1]
+        variants = self.task.variants if self.task.operator else self.task.variants[:1]
         self.layouts = [self._recall(variant) for variant in variants]
         self.chosen = self.layouts[0]
 
@@ -207,7 +192,7 @@ class TaskSearch:
             # another machine, or taken in another way, do not compare.
             if (
                 not result.error
-                and result.how == how(self.measurer.options)
+                and result.how == self.measurer.options.how
                 and not mismatch(result, self.task.target)
                 and self.measurer.processor in ("", result.cpu)
                 and (result.origin != "rule" or result.trace == as_data(rule.trace))
@@ -234,7 +219,7 @@ class TaskSearch:
         """Return the fastest known time of a variant, in seconds per call."""
         times = [layout.rule_time, *(one.seconds for one in layout.found)]
         found = self.records.best(layout.workload, self.task.target)
-        if isinstance(found, Verdict):
+        if found:
             times.append(found.ratio * self.rule_time)
         return min(times)
 
@@ -249,7 +234,7 @@ class TaskSearch:
             self.ended = self.ended or "no candidates are left in the space"
             return
         learned = []
-        for place, outcome in measured(self.measurer, [candidate.sch for candidate in batch]):
+        for place, outcome in self.measurer.measure([one.sch.mod for one in batch]):
             result = self.take(self.chosen, batch[place].sch, "search", outcome)
             learned.append((batch[place], result))
         self._learn(learned)
@@ -270,10 +255,13 @@ class TaskSearch:
         seed = (self.options.seed + len(layout.found)) % _SEEDS
         self._database = ms.database.MemoryDatabase()
         self._workload = self._database.commit_workload(module)
-        self._model = tuner.model(self.options.seed) if tuner.model else None
-        pairs = [(layout.schedule(one.trace), one) for one in layout.found]
-        old = [(schedule, one) for schedule, one in pairs if schedule is not None]
-        self._seen = {identity(sch.mod) for sch in (layout.rule, *(sch for sch, _ in old))}
+        self._model = tuner.model(self.options.seed % _SEEDS) if tuner.model else None
+        old = [
+            (candidates([schedule])[0], one)
+            for one in layout.found
+            if (schedule := layout.schedule(one.trace)) is not None
+        ]
+        self._seen = {identity(sch.mod) for sch in (layout.rule, *(one.sch for one, _ in old))}
         few = sum(size(module, space) for space in spaces) <= FEW
         strategy = None if few or tuner.strategy is None else tuner.strategy()
         self._context = make_context(module, self.task.target, strategy=strategy, seed=seed)
@@ -282,8 +270,7 @@ class TaskSearch:
         else:
             self._strategy = strategy
             self._context.pre_tuning(ENDLESS, batch, spaces, self._database, self._model)
-        known = candidates([schedule for schedule, _ in old])
-        self._learn([(new, one) for new, (_, one) in zip(known, old, strict=True)])
+        self._learn(old)
 
     def _propose(self, limit: int) -> list[Any]:
         """Find candidates that were not measured; none where the space seems to have no more."""
@@ -309,14 +296,11 @@ class TaskSearch:
         results = [
             ms.runner.RunnerResult(list(one.times) or None, one.error or None) for _, one in pairs
         ]
-        for candidate, result in pairs:
+        target = self._context.target
+        for one, result in pairs:
             if result.times:
                 record = ms.database.TuningRecord(
-                    candidate.sch.trace,
-                    self._workload,
-                    list(result.times),
-                    self._context.target,
-                    candidate.args_info,
+                    one.sch.trace, self._workload, list(result.times), target, one.args_info
                 )
                 self._database.commit_tuning_record(record)
         if self._model is not None:
@@ -341,7 +325,7 @@ class TaskSearch:
             trace=as_data(schedule.trace),
             times=() if error else outcome.times,
             error=error[:_LONGEST_ERROR],
-            how=how(self.measurer.options),
+            how=self.measurer.options.how,
             answer=() if error else outcome.answer,
             tuner=self.options.tuner,
             seed=self.options.seed,
@@ -349,7 +333,10 @@ class TaskSearch:
         )
         self.records.append(result)
         self._count(layout, result)
-        self.watch(self)
+        best, rule = (self.task.flops / one / 1e9 for one in (self.best_time, self.rule_time))
+        text = f"{self.task.name} {len(self.times)}/{self.options.trials}, best {best:.1f} GFLOP/s"
+        self.progress.done += 1
+        self.progress.show(f"{text}, rule {rule:.1f}", last=self.left == 0)
         return result
 
     def _where(self, cpu: str) -> dict[str, Any]:
@@ -373,11 +360,20 @@ class TaskSearch:
         results = [one for layout in self.layouts for one in (layout.by_rule, *layout.found)]
         return found is not None and all(one is None or one.date <= found.date for one in results)
 
-    def judge(self, **fields: Any) -> None:
-        """Record the decision about the task."""
+    def judge(
+        self, layout: Layout, rule: float, trace: Any = None, ratios: Sequence[float] = ()
+    ) -> Verdict:
+        """Make a verdict on the task; the rule's seconds are 0 where the rule does not run."""
         own = self.layouts[0]
-        where = self._where(own.by_rule.cpu if own.by_rule else "")
-        self.records.append(Verdict(function=own.workload, **fields, **where))
+        return Verdict(
+            function=own.workload,
+            workload=layout.workload,
+            layout=layout.variant.layout,
+            rule=rule,
+            trace=trace,
+            ratios=tuple(ratios),
+            **self._where(own.by_rule.cpu if own.by_rule else ""),
+        )
 
     def _goes_on(self) -> bool:
         if self.ended:
@@ -393,18 +389,3 @@ class TaskSearch:
     def failed(self, least: int) -> bool:
         """Return whether at least `least` candidates were tried, and all of them failed."""
         return len(self.chosen.found) >= least and not self.chosen.ran
-
-
-def measured(
-    measurer: Measurer, schedules: Sequence[s_tir.Schedule]
-) -> Iterator[tuple[int, Outcome]]:
-    """Measure schedules; yield each one's place and outcome as it is known."""
-    kernels: dict[int, IRModule] = {}
-    for place, schedule in enumerate(schedules):
-        try:
-            kernels[place] = finish(schedule)
-        except Exception as error:  # TVM raises what the step that fails raises
-            yield place, Outcome(error=f"It cannot be finished: {telling(error)}")
-    places = list(kernels)
-    for index, outcome in measurer.measure(list(kernels.values())) if kernels else ():
-        yield places[index], outcome

@@ -23,8 +23,6 @@ from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 
 from ...support.host import physical_cores
 
-__all__ = ["candidates", "identity", "make_context", "metaschedule_spaces"]
-
 
 def _silent(level: int, file: str, line: int, message: str) -> None:
     """Take MetaSchedule's log, which is a page per batch, and drop it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -11,8 +12,6 @@ from tvm import s_tir
 from tvm.ir import IRModule
 
 from .context import candidates, identity
-
-__all__ = ["GridSearch", "points", "size"]
 
 
 @lru_cache(maxsize=256)
@@ -122,29 +121,27 @@ class GridSearch:
     def __init__(
         self, context: Any, spaces: Sequence[s_tir.Schedule], batch: int, seen: set[int]
     ) -> None:
-        self.steps = list(context.space_generator.postprocs)
-        self.walks = [points(context.mod, space) for space in spaces]
-        self.batch, self.seen = batch, seen
+        self.batch = batch
+        self._new = self._walk(context, spaces, set(seen))
+
+    def _walk(
+        self, context: Any, spaces: Sequence[s_tir.Schedule], seen: set[int]
+    ) -> Iterator[s_tir.Schedule]:
+        steps = list(context.space_generator.postprocs)
+        turns = itertools.zip_longest(*(points(context.mod, space) for space in spaces))
+        for schedule in itertools.chain.from_iterable(turns):
+            if schedule is None:
+                continue
+            schedule.enter_postproc()
+            if all(step.apply(schedule) for step in steps):
+                name = identity(schedule.mod)
+                if name not in seen:
+                    seen.add(name)
+                    yield schedule
 
     def generate_measure_candidates(self) -> list[Any] | None:
         """Go on to the next points that are new; None where there are none left."""
-        found: list[s_tir.Schedule] = []
-        new: set[int] = set()
-        while self.walks and len(found) < self.batch:
-            walk = self.walks.pop(0)
-            for schedule in walk:
-                if schedule is not None and self._finished(schedule):
-                    name = identity(schedule.mod)
-                    if name not in self.seen | new:
-                        new.add(name)
-                        found.append(schedule)
-                        self.walks.append(walk)
-                        break
-        return candidates(found) if found else None
-
-    def _finished(self, schedule: s_tir.Schedule) -> bool:
-        schedule.enter_postproc()
-        return all(step.apply(schedule) for step in self.steps)
+        return candidates(list(itertools.islice(self._new, self.batch))) or None
 
     def notify_runner_results(self, _candidates: list[Any], _results: list[Any]) -> None:
         """Learn nothing from measurements."""

@@ -17,8 +17,6 @@ from ...errors import TuningError
 from ...support.extras import need
 from .context import identity
 
-__all__ = ["TUNERS", "Learned", "Tuner", "find_tuner"]
-
 ROUNDS = 80
 """Trees of the model: at a learning rate of 0.2, what is left of the error is below the noise."""
 

@@ -1,8 +1,9 @@
-"""Entries of a file of records: functions, measurements, and verdicts."""
+"""Entries of a file of records: functions, schedules, measurements and verdicts as data."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 import statistics
@@ -12,28 +13,28 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import IRModule
 
 import tvmlab
 
+from ..errors import RecordError
+from ..schedule.machine import DOTS
 from ..support.host import processor_name
-from .traces import plain
+from ..support.wording import telling
 
-__all__ = ["Result", "Verdict", "Workload", "mismatch", "now", "target_data"]
-
+# What a schedule depends on; other attributes tell which pass has seen the function.
+_KEPT = ("s_tir", "tirx.noalias", "layout_free_buffers")
 _NUMBERS = ("times", "answer", "ratios")
 # Traces of one task share most of their instructions, and ten thousand traces fill the memory.
 _SHARED: dict[str, Any] = {}
 
 
-def now() -> str:
-    """Return the time in ISO 8601, UTC."""
-    return datetime.now(UTC).isoformat()
-
-
 def target_data(target: tvm.target.Target) -> dict[str, Any]:
     """Return a target as plain data."""
-    exported: dict[str, Any] = plain(target.export())
-    return exported
+    data: dict[str, Any] = json.loads(str(target))
+    return data
 
 
 class _Entry:
@@ -41,10 +42,10 @@ class _Entry:
 
     def line(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        found = {"kind": type(self).__name__.lower(), **vars(self)}
         if "answer" in found:  # JSON has no infinity, which a kernel can compute
             found["answer"] = [n if math.isfinite(n) else str(n) for n in found["answer"]]
-        return {"kind": type(self).__name__.lower(), **found}
+        return found
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Self:
@@ -69,21 +70,7 @@ class Workload(_Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Made(_Entry):
-    """What results and verdicts have in common.
-
-    Attributes
-    ----------
-    workload : str
-        The `workload_id` of the function that is scheduled.
-    task : str
-        The task's name.
-    operator, layout : str
-        The operator and the way in which its weights are packed; empty means the rules' choice.
-    target, threads : dict, int
-        What it was compiled for, as `target_data` writes it, and the threads that it ran with.
-    cpu, tvm, tvmlab, date : str
-        The processor that it ran on, the versions, and when, in ISO 8601, UTC.
-    """
+    """Fields of both results and verdicts: what was compiled, where it ran, and when."""
 
     workload: str
     task: str
@@ -94,7 +81,7 @@ class _Made(_Entry):
     cpu: str = field(default_factory=processor_name)
     tvm: str = tvm.__version__
     tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
-    date: str = field(default_factory=now)
+    date: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +90,14 @@ class Result(_Made):
 
     Attributes
     ----------
+    workload, task : str
+        The `workload_id` of the function that is scheduled, and the task's name.
+    operator, layout : str
+        The operator and the way in which its weights are packed; empty means the rules' choice.
+    target, threads : dict, int
+        The target that the function was compiled for, and the threads that it ran with.
+    cpu, tvm, tvmlab, date : str
+        The processor that it ran on, the versions, and the date in ISO 8601, UTC.
     origin : str
         ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
     trace : list
@@ -135,11 +130,6 @@ class Result(_Made):
         """The median time of a call; infinite where the candidate failed."""
         return statistics.median(self.times) if self.times else math.inf
 
-    @property
-    def imported(self) -> bool:
-        """Whether it ran and was imported, which leaves no note of how it was timed."""
-        return bool(self.times) and not self.how
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(_Made):
@@ -151,7 +141,8 @@ class Verdict(_Made):
         The `workload_id` of the function as the rules lay it out, which `tvmlab.compile` looks up;
         `workload` is another one if `layout` is not empty.
     rule : float
-        Median seconds per call of what is taken without tuning; 0 where that does not run.
+        Median seconds per call of what is taken without tuning; 0 if that does not run, or if the
+        verdict was imported.
     trace : list or None
         The schedule of `workload`, as of a `Result`; None where the rules are to schedule it.
     ratios : tuple of float
@@ -182,7 +173,7 @@ def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:
     changed. A number of cores that is missing on one side is no difference.
     """
     rules = entry.tvmlab if isinstance(entry, Verdict) else tvmlab.__version__
-    return _mismatch(entry.tvm, rules, json.dumps(entry.target), json.dumps(target_data(target)))
+    return _mismatch(entry.tvm, rules, json.dumps(entry.target), str(target))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -201,11 +192,105 @@ def _mismatch(version: str, rules: str, theirs: str, ours: str) -> str:
 def _about(target: Mapping[str, Any]) -> dict[str, Any]:
     """Take from a target what a schedule depends on."""
     triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
-    features = target.get("mattr") or []
     return {
         "kind": target.get("kind"),
         "architecture": triple.partition("-")[0],
         "mcpu": str(target.get("mcpu", "")),
-        "mattr": ",".join(sorted(map(str, features if isinstance(features, list) else [features]))),
+        "mattr": ",".join(sorted(target.get("mattr", []))),
         "num-cores": target.get("num-cores"),
     }
+
+
+def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
+    """Return a module of one function named ``main``, without the attributes that passes left."""
+    if isinstance(given, IRModule):
+        functions = list(given.functions.values())
+        if len(functions) != 1 or not isinstance(functions[0], tirx.PrimFunc):
+            raise RecordError(
+                f"a workload is one TIR function; the module has {len(functions)} functions",
+                where=", ".join(var.name_hint for var in given.get_global_vars()) or None,
+                fix="take the functions of the module one by one",
+            )
+        given = functions[0]
+    func: tirx.PrimFunc = given
+    for name in [] if func.attrs is None else list(func.attrs.keys()):
+        if name not in _KEPT:
+            func = func.without_attr(name)
+    return IRModule({"main": func.with_attr("global_symbol", "main")})
+
+
+def workload_id(given: tirx.PrimFunc | IRModule) -> str:
+    """Name a function by what it computes.
+
+    Parameters
+    ----------
+    given : tvm.tirx.PrimFunc or tvm.ir.IRModule
+        A function without a schedule, or a module of one.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits: TVM's structural hash, which leaves out the names of variables and
+        buffers and is the same in every process, and a hash of the names of the blocks, by which a
+        trace finds them. Neither the function's name nor its attributes matter.
+
+    Raises
+    ------
+    RecordError
+        The module has no function, or several.
+    """
+    module = normalized(given)
+    names: list[str] = []
+    kinds = ((s_tir.SBlock, lambda block: names.append(str(block.name_hint))),)
+    tvm_ffi.structural_walk(module["main"].body, kinds)
+    blocks = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+    return f"{tvm_ffi.structural_hash(module):016x}{blocks}"
+
+
+def _plain(value: Any) -> Any:
+    """Turn TVM's numbers and lists into Python's."""
+    if isinstance(value, tirx.IntImm | tirx.FloatImm):
+        return value.value
+    if isinstance(value, list | tuple | tvm_ffi.Array):
+        return [_plain(one) for one in value]
+    return value
+
+
+def as_data(trace: s_tir.schedule.Trace) -> list[Any]:
+    """Return a trace as TVM's JSON: instructions, and the decisions of those that sample."""
+    data: list[Any] = _plain(trace.as_json())
+    return data
+
+
+def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
+    """Schedule a function as a trace says.
+
+    Parameters
+    ----------
+    module : tvm.ir.IRModule
+        One TIR function ``main`` without a schedule.
+    trace : list
+        The ``trace`` of a record. TVM trusts a trace, as it trusts a library: the file of records
+        has to come from somebody you trust.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        It computes what `module` computes, from the same arguments.
+
+    Raises
+    ------
+    RecordError
+        The trace is malformed or does not fit the function.
+    """
+    for dot in DOTS:
+        _ = dot.name  # registers the intrinsic, which a trace can name
+    sch = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
+    try:
+        s_tir.schedule.Trace.apply_json_to_schedule(trace, sch)
+    except Exception as error:  # TVM raises several classes, by what is wrong
+        raise RecordError(
+            f"a trace cannot be applied: {telling(error)}",
+            fix="the record is damaged, or made for another function: tune the function again",
+        ) from error
+    return sch
