@@ -189,7 +189,7 @@ def others(draw: Draw) -> Iterator[Case]:
         yield dequantize(draw, out, given)
     for name, dtype in product(UNARY, NARROW):
         yield unary(draw, name, dtype)
-    makers = (convolution, dense, batch_matmul)
+    makers = (convolution, transposed, dense, batch_matmul)
     for i, dtypes in enumerate(product(NARROW, NARROW)):
         for make in makers:
             out = ("int32", "int64", "int16")[(i + i // 3) % 3]
@@ -337,6 +337,25 @@ def _product(
     )
     given = draw.of((0,), (0,), (0, 1), (0, 2), (0, 3), (0, 1, 2, 3), (0, 1, 2, 3, 4, 5))
     return [data, weight, *zeros, draw.scale(), draw.each(made, draw.scale)], given
+
+
+def transposed(draw: Draw, dtypes: Sequence[str], out: str) -> Case:
+    groups, inner, outer = draw.of(1, 1, 2), draw.whole(1, 4), draw.whole(1, 4)
+    sizes = {"N": draw.whole(1, 2), "C": groups * inner}
+    taps = {"I": groups * inner, "O": outer}
+    attributes = _window(draw, sizes, taps, (1, 2))
+    attributes["padding"] = [0] if min(taps["H"], taps["W"]) == 1 else [draw.whole(0, 1)]
+    for letter in "HW":
+        sizes[letter] = draw.whole(2, 5)
+    attributes |= {
+        "groups": groups,
+        "output_padding": [draw.whole(0, s - 1) for s in attributes["strides"]],
+        "data_layout": draw.of("NCHW", "NHWC"),
+        "kernel_layout": draw.of(*WEIGHTS),
+        "out_dtype": out,
+    }
+    shapes = _sized(sizes, attributes["data_layout"]), _sized(taps, attributes["kernel_layout"])
+    return Case("conv2d_transpose", *_product(draw, shapes, dtypes, groups * outer), attributes)
 
 
 def dense(draw: Draw, dtypes: Sequence[str], out: str) -> Case:

@@ -52,6 +52,37 @@ def test_requantize_in_integers(
     assert found.tolist() == wanted
 
 
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_conv2d_transpose(seed: int) -> None:
+    draw = Draw(seed)
+    rng, groups, inner, outer = draw.rng, *(draw.whole(1, 3) for _ in range(3))
+    taps, stride, dilation = [draw.whole(1, 3) for _ in "HW"], draw.whole(1, 3), draw.whole(1, 2)
+    padding, more = draw.whole(0, 1), draw.whole(0, max(stride, dilation) - 1)
+    x = values(rng, (2, groups * inner, 5, 4), "int8")
+    w = values(rng, (groups * inner, outer, *taps), "uint8")
+    own = rng.integers(0, 256, groups * outer).astype("int32")
+    # PyTorch's weights are (in, out / groups); a zero point belongs to a channel of the result.
+    per_group = np.repeat(np.reshape(own, (groups, outer)), inner, axis=0)[..., None, None]
+    expected = torch.nn.functional.conv_transpose2d(
+        torch.from_numpy(x.astype("float64") + 5),
+        torch.from_numpy(w.astype("float64") - per_group),
+        stride=stride,
+        padding=padding,
+        output_padding=more,
+        groups=groups,
+        dilation=dilation,
+    ).numpy()
+    given = {"strides": (stride, stride), "padding": (padding, padding), "groups": groups}
+    given |= {"dilation": (dilation, dilation), "output_padding": (more, more)}
+    found = arithmetic.conv2d_transpose(x, w, -5, own, 0.1, 0.1, **given)
+    np.testing.assert_array_equal(found, expected.astype("int32"))
+    given |= {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    last = x.transpose(0, 2, 3, 1), w.transpose(1, 2, 3, 0)
+    turned = arithmetic.conv2d_transpose(*last, -5, own, 0.1, 0.1, **given)
+    np.testing.assert_array_equal(turned, found.transpose(0, 2, 3, 1))
+
+
 def test_quantize_at_the_ends() -> None:
     data = np.array(
         [-np.inf, -1e30, -2.5, -0.5, 0.49999997, 0.5, 2.5, 1e30, np.inf, np.nan], "float32"

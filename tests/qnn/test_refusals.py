@@ -33,6 +33,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "dequantize": {"data": X, **INPUT, "axis": 1},
     "requantize": {"data": X, **INPUT, **OUTPUT, "axis": 1},
     "conv2d": {"data": X, "kernel": W, **PRODUCT, "kernel_size": None, "channels": None},
+    "conv2d_transpose": {"data": X, "weight": np.zeros((3, 2, 1, 1), "int8"), **PRODUCT},
     "dense": {"data": X[0, 0], "weight": np.zeros((2, 4), "int8"), **PRODUCT, "units": None},
     "batch_matmul": {
         **{"x": X[0], "y": X[0], "x_zero_point": 0, "y_zero_point": 0},
@@ -131,6 +132,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("conv2d", {"strides": (0, 1)}, "strides is"),
     ("conv2d", {"padding": (1, 2, 3)}, "1, 2 or 4 are needed"),
     ("conv2d", {"padding": (-1,)}, "has a negative size"),
+    ("conv2d_transpose", {"weight": W}, "has 2 input channels"),
     ("dense", {"weight": np.zeros((2, 5), "int8")}, "has 5 inputs"),
     ("dense", {"units": 3}, "units is 3"),
     ("batch_matmul", {"y": X[0, :2]}, "3 matrices, y 2"),

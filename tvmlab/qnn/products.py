@@ -34,7 +34,7 @@ from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
 from .operator import Operand, operator
 
-_PRODUCT: dict[str, Any] = {
+PRODUCT: dict[str, Any] = {
     "layout": None,
     "dtypes": ("int8", "uint8", "int16"),
     "choices": {"out_dtype": ("int16", "int32", "int64")},
@@ -155,9 +155,11 @@ def _in_order(x: Array, layout: str, wanted: str) -> Array:
     return x.transpose([layout.index(letter) for letter in wanted])
 
 
-def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
-    shape, channels = windows.convolution(seen["data"], seen["kernel"], "HW", a)
-    return shape, 4, channels
+def shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
+    """Infer a convolution's shape, its rank and its channels."""
+    data, kernel, *_ = seen.values()
+    made, channels = windows.convolution(data, kernel, "HW", a)
+    return made, 4, channels
 
 
 def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -200,22 +202,22 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return call_te(builder, compute, [given["data"], weights.operand], rows, "qnn_conv2d")
 
 
-def _four(a: dict[str, Any]) -> dict[str, Any]:
+def four_sides(a: dict[str, Any]) -> dict[str, Any]:
     """Give padding as Relay prints it: top, left, bottom, right."""
     (top, bottom), (left, right) = windows.padding(a["padding"], 2, "qnn.conv2d")
     return a | {"padding": [top, left, bottom, right]}
 
 
 @operator(
-    shape=_shape,
+    shape=shape,
     kernel=_convolution,
-    kept=_four,
+    kept=four_sides,
     printed=(
         *("strides", "padding", "dilation", "groups", "channels", "kernel_size"),
         *("data_layout", "kernel_layout", "out_layout", "out_dtype"),
     ),
     relay={"out_dtype": ""},
-    **(_PRODUCT | {"layout": convolution}),
+    **(PRODUCT | {"layout": convolution}),
 )
 def conv2d(
     numbers: Any,
@@ -336,7 +338,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return call_te(builder, compute, [given["data"], kept], [extra], "qnn_dense")
 
 
-@operator(shape=_dense_shape, kernel=_dense, relay={"out_dtype": ""}, **_PRODUCT)
+@operator(shape=_dense_shape, kernel=_dense, relay={"out_dtype": ""}, **PRODUCT)
 def dense(
     numbers: Any,
     data: Operand,
@@ -387,7 +389,7 @@ def _batch_matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     shape=_batch_shape,
     kernel=_batch_matmul,
     relay={"out_dtype": "", "transpose_b": False},
-    **_PRODUCT,
+    **PRODUCT,
 )
 def batch_matmul(
     numbers: Any,

@@ -53,20 +53,25 @@ _FAR = 16
 
 
 def _conv2d(site: Site) -> QuantizedValue:
-    ctx, attrs = site.ctx, site.call.attrs
+    """Emit ``qnn.conv2d``, or ``qnn.conv2d_transpose``."""
+    ctx, attrs, name = site.ctx, site.call.attrs, site.name.removeprefix("nn.")
+    transposed, groups = name == "conv2d_transpose", int(attrs.groups)
     data, kernel, out = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
     out = out or data
     for layout, letters in ((data, "CHNW"), (kernel, "HIOW"), (out, "CHNW")):
         require("".join(sorted(layout)) == letters, f"its layout is {layout}")
     x, w = ctx.stored(site.call.args[0]), _weight(ctx, site.call.args[1], kernel.index("O"))
+    grouped = "its weight is quantized by output within each of its groups"
+    require(not transposed or groups == 1 or w.scalar, grouped)
     shape = fixed_sizes(site.call.args[1].ty)
     if shape is None:
         raise NotQuantizable("its weight's shape is not known")
     by_letter = dict(zip(kernel, shape, strict=True))
-    names = ("strides", "padding", "dilation")
+    names = ("strides", "padding", "dilation", *(["output_padding"] if transposed else []))
     given: dict[str, Any] = {name: [int(n) for n in getattr(attrs, name)] for name in names}
     taps = [by_letter["H"], by_letter["W"]]
-    given |= {"groups": int(attrs.groups), "channels": by_letter["O"], "kernel_size": taps}
+    outputs = by_letter["O"] * (groups if transposed else 1)
+    given |= {"groups": groups, "channels": outputs, "kernel_size": taps}
     given |= {
         "data_layout": data,
         "kernel_layout": kernel,
@@ -74,7 +79,7 @@ def _conv2d(site: Site) -> QuantizedValue:
     }
     rows = None if w.array is None else np.moveaxis(w.array, kernel.index("O"), 0)
     bounds = _bounds(x, w, rows, by_letter["I"] * taps[0] * taps[1])
-    expr = _bind_product(site, "conv2d", x, w, given)
+    expr = _bind_product(site, name, x, w, given)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
     return QuantizedValue.sums(expr, _scale(x, w, exact), out.index("C"), *bounds)
 
@@ -487,7 +492,10 @@ def _match_float_bias(
     return best
 
 
-PRODUCTS = {"relax.nn.conv2d": Rule(_conv2d), "relax.matmul": Rule(_matmul)}
+_CONV = Rule(_conv2d)
+PRODUCTS = {"relax.nn.conv2d": _CONV, "relax.nn.conv2d_transpose": _CONV} | {
+    "relax.matmul": Rule(_matmul)
+}
 _AVERAGES = ("relax.mean", "relax.nn.adaptive_avg_pool2d", "relax.nn.avg_pool2d")
 RULES = {
     **PRODUCTS,
