@@ -13,7 +13,7 @@ import tvmlab
 import tvmlab.ir.operators
 from tests.qnn.cut import check
 from tests.qnn.graphs import Network, integers, names, scale
-from tests.qnn.run import run
+from tests.qnn.run import compiled, run
 from tvmlab.ir import dialect
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

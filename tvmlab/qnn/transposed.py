@@ -57,6 +57,7 @@ def _kernel(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     written, zero = a["data_layout"], given.zero_row("input_zero_point", dtype)
     sizes = dict(zip(written, given.shape("data"), strict=True))
     taps = dict(zip(a["kernel_layout"], given.shape("weight"), strict=True))
+    given.check_scales(kernel_scale=taps["O"] * a["groups"])
     axes = dict(
         zip("HW", _spread([sizes["H"], sizes["W"]], [taps["H"], taps["W"]], a), strict=True)
     )
