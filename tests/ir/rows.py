@@ -55,7 +55,7 @@ LAYERS = [
     *(case(f"qnn.{name}", BATCH, BATCH[0], *SIDE * 3, want=None)
       for name in ("add", "subtract", "mul")),
     *(case(f"qnn.{name}", FLAT, *SIDE * 2, want=None)
-      for name in (*unary.FUNCTIONS, "leaky_relu")),
+      for name in (*unary.FUNCTIONS, "softmax", "leaky_relu")),
     case("qnn.concatenate", [FLAT, FLAT], [SCALE, SCALE], [ZERO, ZERO], *SIDE, want=None, axis=1),
     case("qnn.avg_pool2d", IMAGE, *SIDE * 2, want=None, pool_size=[2, 2], strides=[2, 2]),
 ]  # fmt: skip

@@ -102,6 +102,7 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
         [2],
         [6],
     ),
+    "softmax": lambda builder, x: op.softmax(x, *BOTH, real(1 / 256), whole(-128), axis=1),
     "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
     "conv2d_transpose": lambda builder, x: op.requantize(
         builder.emit(

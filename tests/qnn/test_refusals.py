@@ -44,6 +44,7 @@ CALLS: dict[str, dict[str, Any]] = {
     | {**OUTPUT, "axis": 1},
     "avg_pool2d": {"data": X, **INPUT, **OUTPUT, **POOL},
     "tanh": {"x": X, **ONE},
+    "softmax": {"x": X, **ONE},
 }
 SCALES = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("scale")]
 ZEROS = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("point")]
@@ -163,8 +164,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
     ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
-    ("mul", {"lhs_scale": [0.5, 1, 2]}, "mul takes one scale a tensor"),
-    ("mul", {"lhs_scale": 1e30, "rhs_scale": 1e30}, "rhs_scale is inf"),
+    ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
+    ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
+    ("softmax", {"scale": 1.5}, "a scale of at most 1"),
     ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
 ]
 
