@@ -48,12 +48,14 @@ LAYERS = [
          want=None, channels=2, kernel_size=[3, 3], padding=[1, 1], **SUM),
     case("qnn.conv2d", IMAGE, np.ones((2, 1, 3, 3), "uint8"), *PRODUCT, want=None, groups=2,
          **SUM),
+    case("qnn.conv2d_transpose", IMAGE, np.ones((2, 1, 3, 3), "int8"), *PRODUCT, want=None,
+         strides=[2, 2], output_padding=[1, 0], **SUM),
     case("qnn.dense", FLAT, np.ones((4, 3), "int8"), *PRODUCT, want=None, units=4, **SUM),
     case("qnn.batch_matmul", BATCH, BATCH[:1], *PRODUCT, want=None, transpose_b=True, **SUM),
     *(case(f"qnn.{name}", BATCH, BATCH[0], *SIDE * 3, want=None)
       for name in ("add", "subtract", "mul")),
     *(case(f"qnn.{name}", FLAT, *SIDE * 2, want=None)
-      for name in (*unary.FUNCTIONS, "leaky_relu")),
+      for name in (*unary.FUNCTIONS, "softmax", "leaky_relu")),
     case("qnn.concatenate", [FLAT, FLAT], [SCALE, SCALE], [ZERO, ZERO], *SIDE, want=None, axis=1),
     case("qnn.avg_pool2d", IMAGE, *SIDE * 2, want=None, pool_size=[2, 2], strides=[2, 2]),
 ]  # fmt: skip

@@ -180,6 +180,7 @@ def configured(draw: Draw, way: tuple[str, str]) -> Iterator[Case]:
         yield avg_pool2d(draw, way, dtype)
     for dtype in NARROW:
         yield unary(draw, "leaky_relu", dtype)
+    yield unary(draw, "softmax", "int8")
 
 
 def others(draw: Draw) -> Iterator[Case]:
@@ -189,7 +190,7 @@ def others(draw: Draw) -> Iterator[Case]:
         yield dequantize(draw, out, given)
     for name, dtype in product(UNARY, NARROW):
         yield unary(draw, name, dtype)
-    makers = (convolution, dense, batch_matmul)
+    makers = (convolution, transposed, dense, batch_matmul)
     for i, dtypes in enumerate(product(NARROW, NARROW)):
         for make in makers:
             out = ("int32", "int64", "int16")[(i + i // 3) % 3]
@@ -249,8 +250,9 @@ def binary(draw: Draw, way: tuple[str, str], name: str, dtype: str) -> Case:
     for word, own in zip(("lhs", "rhs"), shapes, strict=True):
         axis, scales, zeros = draw.scaled(own, dtype)
         attributes[f"{word}_axis"] = axis
-        # The frameworks' kernels take one scale a tensor, and ONNX Runtime's one zero point.
-        if way[0] in ("TFLITE", "ONNX") or name == "mul":
+        # The frameworks' kernels take one scale a tensor, and ONNX Runtime's one zero point; scales
+        # by channel of both sides of a product need the same axis.
+        if way[0] in ("TFLITE", "ONNX") or (name, word) == ("mul", "rhs"):
             scales = scales.ravel()[0]
         if way[0] == "ONNX" and name != "mul":
             zeros = zeros.ravel()[0]
@@ -278,12 +280,14 @@ def concatenate(draw: Draw, dtype: str) -> Case:
 
 
 def unary(draw: Draw, name: str, dtype: str) -> Case:
-    zero, shape = draw.zero(dtype), draw.shape()
-    operands = [draw.values(shape, dtype, int(zero)), draw.scale(), zero]
-    operands += [draw.scale(), draw.zero(dtype)]
+    zero, shape, attributes = draw.zero(dtype), draw.shape(least=name == "softmax"), {}
+    operands = [draw.scale(), zero, draw.scale(), draw.zero(dtype)]
     if name == "leaky_relu":
-        return Case(name, operands, (0,), {"alpha": draw.of(0.25, 0.1, 0.0, -1.5)})
-    return Case(name, operands, (0,))
+        attributes["alpha"] = draw.of(0.25, 0.1, 0.0, -1.5)
+    if name == "softmax":
+        shape, operands[0] = [size or 1 for size in shape], operands[0].clip(0, 1)
+        attributes["axis"] = draw.whole(-len(shape), len(shape) - 1)
+    return Case(name, [draw.values(shape, dtype, int(zero)), *operands], (0,), attributes)
 
 
 def _sized(sizes: dict[str, int], layout: str) -> list[int]:
@@ -337,6 +341,25 @@ def _product(
     )
     given = draw.of((0,), (0,), (0, 1), (0, 2), (0, 3), (0, 1, 2, 3), (0, 1, 2, 3, 4, 5))
     return [data, weight, *zeros, draw.scale(), draw.each(made, draw.scale)], given
+
+
+def transposed(draw: Draw, dtypes: Sequence[str], out: str) -> Case:
+    groups, inner, outer = draw.of(1, 1, 2), draw.whole(1, 4), draw.whole(1, 4)
+    sizes = {"N": draw.whole(1, 2), "C": groups * inner}
+    taps = {"I": groups * inner, "O": outer}
+    attributes = _window(draw, sizes, taps, (1, 2))
+    attributes["padding"] = [0] if min(taps["H"], taps["W"]) == 1 else [draw.whole(0, 1)]
+    for letter in "HW":
+        sizes[letter] = draw.whole(2, 5)
+    attributes |= {
+        "groups": groups,
+        "output_padding": [draw.whole(0, s - 1) for s in attributes["strides"]],
+        "data_layout": draw.of("NCHW", "NHWC"),
+        "kernel_layout": draw.of(*WEIGHTS),
+        "out_dtype": out,
+    }
+    shapes = _sized(sizes, attributes["data_layout"]), _sized(taps, attributes["kernel_layout"])
+    return Case("conv2d_transpose", *_product(draw, shapes, dtypes, groups * outer), attributes)
 
 
 def dense(draw: Draw, dtypes: Sequence[str], out: str) -> Case:

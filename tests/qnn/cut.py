@@ -18,8 +18,8 @@ from tests.qnn.graphs import equal, well_typed
 from tests.qnn.run import run
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
+from tvmlab.qnn.transform.context import bindings as bound
 from tvmlab.qnn.transform.fake_quantization import Rewriter, rounding_of
-from tvmlab.qnn.transform.quantized_value import bindings as bound
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 

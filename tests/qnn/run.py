@@ -121,6 +121,20 @@ def _conv2d(call, x, w):
     return made.transpose(["NCHW".index(letter) for letter in str(a.out_layout)])
 
 
+def _conv2d_transpose(call, x, w):
+    a = call.attrs
+    assert (str(a.data_layout), str(a.kernel_layout)) == ("NCHW", "IOHW")
+    top, left, bottom, right = (int(n) for n in a.padding)
+    assert (top, left) == (bottom, right)
+    strides, more, dilation = (
+        [int(n) for n in part] for part in (a.strides, a.output_padding, a.dilation)
+    )
+    sides = [torch.from_numpy(_real(part)) for part in (x, w)]
+    return torch.nn.functional.conv_transpose2d(
+        *sides, None, strides, (top, left), more, int(a.groups), dilation
+    ).numpy()
+
+
 def _pool(kind):
     def pool(call, x):
         a, layout = call.attrs, str(call.attrs.layout)
@@ -219,6 +233,7 @@ _PLAIN = {
     "quantize": _quantize,
     "dequantize": _dequantize,
     "nn.conv2d": _conv2d,
+    "nn.conv2d_transpose": _conv2d_transpose,
     "nn.max_pool2d": _pool("max"),
     "nn.avg_pool2d": _pool("avg"),
     "nn.adaptive_avg_pool2d": _adaptive,

@@ -13,7 +13,7 @@ import tvmlab
 import tvmlab.ir.operators
 from tests.qnn.cut import check
 from tests.qnn.graphs import Network, integers, names, scale
-from tests.qnn.run import run
+from tests.qnn.run import compiled, run
 from tvmlab.ir import dialect
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -215,7 +215,7 @@ def test_integers_averaged_in_int32():
     assert [float(arg.value.numpy()) for arg in call.args[1:]] == [1, 0, 1, 0]
 
 
-# Functions of one value
+# Functions of one value and transposed convolutions
 
 RANGE = np.arange(256).reshape(16, 16)
 
@@ -263,3 +263,34 @@ def test_against_onnx_runtime(name):
     (want,) = session.run(None, {"x": x})
     got, _ = run(after, x)
     assert np.abs(got - want).max() <= step * 1.01
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("rounding", ["None", "ONNX"])
+def test_a_transposed_convolution(groups, rounding, tmp_path):
+    shape, rng = (2, 4, 5, 5), np.random.default_rng(0)
+    net = Network((shape, "uint8"))
+    w = rng.integers(-127, 128, (4, 3, 3, 3)).astype("int8")
+    each = rng.uniform(0.005, 0.01, 3).astype("float32") if groups == 1 else np.float32(0.01)
+    weight = net.weight(w, each, np.zeros(3) if groups == 1 else 0, axis=1)
+    how = {"strides": 2, "padding": 1, "output_padding": 1, "groups": groups}
+    real = net.real(net.inputs[0], 0.05, 128)
+    sums = net.emit(op.nn.conv2d_transpose(real, weight, **how))
+    bias = rng.normal(size=(1, 3 * groups, 1, 1)).astype("float32")
+    sums = net.emit(op.nn.relu(net.emit(op.add(sums, relax.const(bias)))))
+    mod = net.module(net.quantized(sums, 0.2, 0, "uint8"))
+    x = rng.integers(0, 256, shape).astype("uint8")
+    after = check(mod, x, rounding=rounding)
+    assert names(after) == ["qnn.conv2d_transpose", "relay.nn.bias_add", "qnn.requantize"]
+    (function,) = compiled([after], tmp_path)
+    assert np.array_equal(function(x), run(after, x)[0])
+
+
+def test_a_transposed_convolution_by_channel_and_group_stays_float():
+    net = Network(((1, 4, 5, 5), "uint8"))
+    w = np.ones((4, 3, 3, 3), "int8")
+    weight = net.weight(w, np.array([1, 2, 3], "float32"), np.zeros(3), axis=1)
+    real = net.real(net.inputs[0], 0.05, 128)
+    made = net.emit(op.nn.conv2d_transpose(real, weight, groups=2))
+    (left,) = float_operators(net.module(net.quantized(made, 0.2, 0, "uint8")))
+    assert left.reason == "its weight is quantized by output within each of its groups"

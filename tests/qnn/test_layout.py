@@ -102,7 +102,19 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
         [2],
         [6],
     ),
+    "softmax": lambda builder, x: op.softmax(x, *BOTH, real(1 / 256), whole(-128), axis=1),
     "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
+    "conv2d_transpose": lambda builder, x: op.requantize(
+        builder.emit(
+            op.conv2d_transpose(
+                x,
+                relax.const(RNG.integers(-128, 128, (4, 4, 2, 2), "int8")),
+                *(whole(3), whole(0), real(0.1), real(0.1)),
+                strides=(2, 2),
+            )
+        ),
+        *(real(0.001), whole(0), *OTHER),
+    ),
 }
 
 

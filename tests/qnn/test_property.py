@@ -28,7 +28,7 @@ from tvmlab.qnn.config import requantize_config
 
 # A difference names its operator with all operands, so that nothing is left to shrink.
 drawn = settings(max_examples=4 if ALL else 1, phases=[Phase.generate])
-PRODUCTS = ("conv2d", "dense", "batch_matmul")
+PRODUCTS = ("conv2d", "conv2d_transpose", "dense", "batch_matmul")
 SEEDS = st.integers(0, 2**32 - 1)
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from tests.oracles.exact import SCALES, away, cut, twice, upward, values, whole
 from tests.oracles.models import by_onnx_runtime, model, node, value, weight
-from tests.qnn.cases import Draw
+from tests.qnn.cases import Case, Draw, differences
 from tvmlab.qnn import arithmetic, fixed_point, unary
 
 INT32 = np.array(
@@ -50,6 +50,37 @@ def test_requantize_in_integers(
     wanted = [cut(whole(int(v), zero, first / second, out, rounding), dtype) for v in x]
     assert found.dtype == dtype
     assert found.tolist() == wanted
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_conv2d_transpose(seed: int) -> None:
+    draw = Draw(seed)
+    rng, groups, inner, outer = draw.rng, *(draw.whole(1, 3) for _ in range(3))
+    taps, stride, dilation = [draw.whole(1, 3) for _ in "HW"], draw.whole(1, 3), draw.whole(1, 2)
+    padding, more = draw.whole(0, 1), draw.whole(0, max(stride, dilation) - 1)
+    x = values(rng, (2, groups * inner, 5, 4), "int8")
+    w = values(rng, (groups * inner, outer, *taps), "uint8")
+    own = rng.integers(0, 256, groups * outer).astype("int32")
+    # PyTorch's weights are (in, out / groups); a zero point belongs to a channel of the result.
+    per_group = np.repeat(np.reshape(own, (groups, outer)), inner, axis=0)[..., None, None]
+    expected = torch.nn.functional.conv_transpose2d(
+        torch.from_numpy(x.astype("float64") + 5),
+        torch.from_numpy(w.astype("float64") - per_group),
+        stride=stride,
+        padding=padding,
+        output_padding=more,
+        groups=groups,
+        dilation=dilation,
+    ).numpy()
+    given = {"strides": (stride, stride), "padding": (padding, padding), "groups": groups}
+    given |= {"dilation": (dilation, dilation), "output_padding": (more, more)}
+    found = arithmetic.conv2d_transpose(x, w, -5, own, 0.1, 0.1, **given)
+    np.testing.assert_array_equal(found, expected.astype("int32"))
+    given |= {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    last = x.transpose(0, 2, 3, 1), w.transpose(1, 2, 3, 0)
+    turned = arithmetic.conv2d_transpose(*last, -5, own, 0.1, 0.1, **given)
+    np.testing.assert_array_equal(turned, found.transpose(0, 2, 3, 1))
 
 
 def test_quantize_at_the_ends() -> None:
@@ -298,3 +329,32 @@ def test_onnx_runtimes_integer_products(kind: str, dtype: str) -> None:
     else:
         found = arithmetic.dense(x, w, 113, own.astype("int32"), 0.1, 0.1)
     np.testing.assert_array_equal(found, by_onnx_runtime(made, x)[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_softmax(axis: int) -> None:
+    """Relay calls its integers inaccurate; a tenth is what they keep here."""
+    x = values(np.random.default_rng(0), (5, 6, 4), "int8")
+    found = arithmetic.softmax(x, 0.05, 3, 1 / 128, -128, axis)
+    real = (found.astype("float64") + 128) / 128
+    exps = np.exp((x - 3.0) * 0.05)
+    np.testing.assert_allclose(real, exps / exps.sum(axis, keepdims=True), atol=0.1)
+    order = np.argsort(x, axis, kind="stable")
+    assert (np.diff(np.take_along_axis(found.astype(int), order, axis), axis=axis) >= 0).all()
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
+def test_products_by_channel(rounding: str) -> None:
+    """Channels of both sides; Relay computes it (src/relay/qnn/op/mul.cc, TVM 0.18)."""
+    rng = np.random.default_rng(0)
+    x, y = values(rng, (2, 3, 5), "int8"), values(rng, (3, 1), "int8")
+    one, other, out = np.float32([0.5, 0.25, 0.1]), np.float32([0.1, 0.7, 0.05]), np.float32(3)
+    zeros = np.int32([1, 2, 3]), np.asarray(4, "int32"), np.asarray(-5, "int32")
+    operands = [x, y, one, zeros[0], other, zeros[1], np.asarray(out), zeros[2]]
+    attributes = {"lhs_axis": 1, "rhs_axis": 0, "rounding": rounding}
+    found = arithmetic.mul(*operands, **attributes)
+    for i, scale in enumerate((one * other / out.astype("float64")).tolist()):
+        products = (x[:, i].astype(int) - int(zeros[0][i])) * (int(y[i, 0]) - 4)
+        wanted = [cut(whole(int(v), 0, scale, -5, rounding), "int8") for v in products.flat]
+        assert found[:, i].ravel().tolist() == wanted
+    assert not differences([Case("mul", operands, (0, 1), attributes)], schedule=False)

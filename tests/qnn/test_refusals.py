@@ -33,6 +33,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "dequantize": {"data": X, **INPUT, "axis": 1},
     "requantize": {"data": X, **INPUT, **OUTPUT, "axis": 1},
     "conv2d": {"data": X, "kernel": W, **PRODUCT, "kernel_size": None, "channels": None},
+    "conv2d_transpose": {"data": X, "weight": np.zeros((3, 2, 1, 1), "int8"), **PRODUCT},
     "dense": {"data": X[0, 0], "weight": np.zeros((2, 4), "int8"), **PRODUCT, "units": None},
     "batch_matmul": {
         **{"x": X[0], "y": X[0], "x_zero_point": 0, "y_zero_point": 0},
@@ -43,6 +44,7 @@ CALLS: dict[str, dict[str, Any]] = {
     | {**OUTPUT, "axis": 1},
     "avg_pool2d": {"data": X, **INPUT, **OUTPUT, **POOL},
     "tanh": {"x": X, **ONE},
+    "softmax": {"x": X, **ONE},
 }
 SCALES = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("scale")]
 ZEROS = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("point")]
@@ -131,6 +133,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("conv2d", {"strides": (0, 1)}, "strides is"),
     ("conv2d", {"padding": (1, 2, 3)}, "1, 2 or 4 are needed"),
     ("conv2d", {"padding": (-1,)}, "has a negative size"),
+    ("conv2d_transpose", {"weight": W}, "has 2 input channels"),
     ("dense", {"weight": np.zeros((2, 5), "int8")}, "has 5 inputs"),
     ("dense", {"units": 3}, "units is 3"),
     ("batch_matmul", {"y": X[0, :2]}, "3 matrices, y 2"),
@@ -138,7 +141,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("add", {"rhs": X[:, :, :3]}, "do not broadcast"),
     ("avg_pool2d", {"pool_size": [9, 9]}, "larger than the padded data"),
     ("concatenate", {"data": [X, X[:, :, :2]]}, r"data\.1 has shape"),
-    ("concatenate", {"data": [X]}, "input_scales has 2 fields, data 1"),
+    ("concatenate", {"data": [X]}, "input_scales is .* a tuple is needed"),
     # Axes, and values by channel along them
     *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize")),
     ("requantize", {"input_scale": [0.5, 1.0, -2.0]}, "input_scale is -2.0 at channel 2"),
@@ -161,8 +164,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
     ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
-    ("mul", {"lhs_scale": [0.5, 1, 2]}, "mul takes one scale a tensor"),
-    ("mul", {"lhs_scale": 1e30, "rhs_scale": 1e30}, "rhs_scale is inf"),
+    ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
+    ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
+    ("softmax", {"scale": 1.5}, "a scale of at most 1"),
     ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
 ]
 
@@ -195,7 +199,7 @@ SCALE, ZERO = relax.const(np.float32(0.1)), relax.const(np.int32(1))
         (lambda: build("conv2d", out_dtype="int8"), 'out_dtype is "int8"', "int16, int32, int64"),
         (
             lambda: op.concatenate(var("int8"), [SCALE], [ZERO], SCALE, ZERO, 1),  # type: ignore[arg-type]
-            "data is no tuple",
+            "data is .* a tuple is needed",
             "data",
         ),
     ],

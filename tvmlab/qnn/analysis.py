@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tvm import ir, relax
 
 from ..ir.graph import no_collection
+from .transform.context import DEQUANTIZES, QUANTIZES, bindings, leaves, operator
 from .transform.fake_quantization import RULES, Rewriter, rounding_of
-from .transform.quantized_value import DEQUANTIZES, QUANTIZES, bindings, leaves, operator
 
 __all__ = ["FloatOperator", "float_operators"]
 

@@ -218,13 +218,20 @@ def _mul(
         ratio = np.asarray(scales[0] * scales[1] / out_scale, np.float64)
         found = numbers.times(product, ratio, "TFLITE") + int(out_zero)
         return saturate(found, numbers.dtype)
+    by_channel = [side[0] for side in sides if side[2].ndim]
+    if len(by_channel) > 1 and not numbers.same_axis(*by_channel):
+        raise InputError(
+            "scales by channel of both sides need the same axis of the product",
+            where=f"qnn.{name}, attributes lhs_axis and rhs_axis",
+        )
+    own = by_channel[0] if by_channel else ""
     scale = checks.product_scale(scales[0], scales[1], f"qnn.{name}")
     if way.rounding == "ONNX":
         factor = numbers.along("", np.asarray(scale / out_scale), "float32")
         found = prevent_contraction(cast(product, "float32") * factor) + float(out_zero)
         return saturate(half_even(found), numbers.dtype)
     none = np.zeros((), np.int64)
-    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, "")
+    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, own)
 
 
 def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = None) -> Operator:
@@ -250,11 +257,11 @@ def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = No
         lhs, rhs : tensor
             Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
         lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
-            Scalars, or one for each channel of their tensor; scales of `mul` are scalars.
+            Scalars, or one for each channel of their tensor.
         output_scale, output_zero_point : float32, int32
             Scalars.
         lhs_axis, rhs_axis : int
-            The channels' axes.
+            The channels' axes; for `mul`, of both sides the same axis of the product.
         rounding : str
             As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
             which take one scale for each tensor.
@@ -266,7 +273,7 @@ def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = No
         ]
         # ONNX Runtime adds with one zero point for each side, too.
         end = 4 if way.rounding == "ONNX" and name != "mul" else 3
-        single = name == "mul" or way.rounding in ("TFLITE", "ONNX")
+        single = way.rounding in ("TFLITE", "ONNX")
         if single and any(value.ndim for side in sides for value in side[2:end]):
             raise InputError(
                 f'with rounding "{way.rounding}", {name} takes one scale a tensor, as its kernels '

@@ -95,15 +95,11 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
     one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)
     outside = _CURRENT.get()
     chosen = outside.rounding if rounding == UNSET else rounding
-    if compute_dtype != UNSET:
-        computed = compute_dtype
-    else:
-        own = _FRAMEWORKS.get(chosen)
-        computed = outside.compute_dtype
-        if own and outside.rounding != chosen:
-            computed = own[0]
-        elif outside.rounding in _FRAMEWORKS and outside.rounding != chosen:
-            computed = _DEFAULT.compute_dtype
+    computed = compute_dtype
+    if computed == UNSET:
+        kept = chosen == outside.rounding or not {chosen, outside.rounding} & set(_FRAMEWORKS)
+        usual = _FRAMEWORKS.get(chosen, (_DEFAULT.compute_dtype,))[0]
+        computed = outside.compute_dtype if kept else usual
     if computed not in _FRAMEWORKS.get(chosen, COMPUTE_DTYPES):
         raise InputError(
             f'compute_dtype is "{computed}", in which no kernel of "{chosen}" computes',

@@ -142,6 +142,11 @@ class Arrays:
         shape[self.axes[name]] = -1
         return values.reshape(shape)
 
+    def same_axis(self, left: str, right: str) -> bool:
+        """Say whether the channels of two tensors lie along one axis of their product."""
+        ndims = {name: self.tensors[name].ndim for name in (left, right)}
+        return len({self.axes[name] % ndim - ndim for name, ndim in ndims.items()}) == 1
+
     def times(self, x: Array, ratio: Array, rounding: str, name: str = "") -> Array:
         """Multiply integers by real numbers and round; one number, or one for each channel."""
         multiplier, shift = (self.along(name, part) for part in fixed_point_multipliers(ratio))
@@ -183,6 +188,10 @@ class Kernel:
                 return int(row.values)
         whole = dtype == "int32"
         return Number(row.read(self.channels.get(name, 0)), row.bounds if whole else None)
+
+    def same_axis(self, left: str, right: str) -> bool:
+        """Say whether the channels of two tensors lie along one axis of their product."""
+        return self.channels[left] is self.channels[right]
 
     def times(self, x: Number, ratio: Array, rounding: str, name: str = "") -> Number:
         """Multiply an integer by a real number and round, as `Arrays.times`."""

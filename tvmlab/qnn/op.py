@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from . import binary, pooling, products, rescale, unary  # noqa: F401 (they define the operators)
+from . import binary, pooling, products, rescale, unary  # noqa: F401 (they define operators)
 from .operator import OPERATORS, function
 
 __all__ = sorted(OPERATORS)

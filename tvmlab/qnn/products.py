@@ -2,8 +2,8 @@
 
 The result's scale is the product of the operands' scales, its zero point 0. The scales are
 operands for those who read the graph; the sums do not use them. The operators are Relay's
-(src/relay/qnn/op/convolution.cc, dense.cc, batch_matmul.cc, TVM 0.18), which split the product into
-four sums; the whole is the same in wrapping integers.
+(src/relay/qnn/op: convolution.cc, convolution_transpose.cc, dense.cc, batch_matmul.cc, TVM 0.18),
+which split the product into four sums; the whole is the same in wrapping integers.
 
     sum((a - za) * (w - zw)) == sum(a * v) - za * sum(v)   with v = w - zw, and padding being za
 
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import relax, te, tirx, topi
 
-from ..ir import windows
+from ..ir import dialect, windows
 from ..ir.checks import Array, limits
 from ..ir.types import Tensor
 from ..ir.windows import batch_matmul_shape, dense_shape
@@ -34,7 +34,7 @@ from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
 from .operator import Operand, operator
 
-_PRODUCT: dict[str, Any] = {
+PRODUCT: dict[str, Any] = {
     "layout": None,
     "dtypes": ("int8", "uint8", "int16"),
     "choices": {"out_dtype": ("int16", "int32", "int64")},
@@ -155,9 +155,11 @@ def _in_order(x: Array, layout: str, wanted: str) -> Array:
     return x.transpose([layout.index(letter) for letter in wanted])
 
 
-def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
-    shape, channels = windows.convolution(seen["data"], seen["kernel"], "HW", a)
-    return shape, 4, channels
+def _conv_shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
+    """Infer a convolution's shape, its rank and its channels."""
+    data, kernel, *_ = seen.values()
+    made, channels = windows.convolution(data, kernel, "HW", a)
+    return made, 4, channels
 
 
 def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -200,22 +202,22 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return call_te(builder, compute, [given["data"], weights.operand], rows, "qnn_conv2d")
 
 
-def _four(a: dict[str, Any]) -> dict[str, Any]:
+def _four_sides(a: dict[str, Any]) -> dict[str, Any]:
     """Give padding as Relay prints it: top, left, bottom, right."""
     (top, bottom), (left, right) = windows.padding(a["padding"], 2, "qnn.conv2d")
     return a | {"padding": [top, left, bottom, right]}
 
 
 @operator(
-    shape=_shape,
+    shape=_conv_shape,
     kernel=_convolution,
-    kept=_four,
+    kept=_four_sides,
     printed=(
         *("strides", "padding", "dilation", "groups", "channels", "kernel_size"),
         *("data_layout", "kernel_layout", "out_layout", "out_dtype"),
     ),
     relay={"out_dtype": ""},
-    **(_PRODUCT | {"layout": convolution}),
+    **(PRODUCT | {"layout": convolution}),
 )
 def conv2d(
     numbers: Any,
@@ -298,6 +300,125 @@ def _finished(sums: te.Tensor, extra: ChannelParam | None, channel: int, dtype: 
     return te.compute(sums.shape, value, name="corrected")
 
 
+# Transposed convolutions: as convolutions of data that are spread apart. Between the data, and
+# around them as far as the kernel reaches, lies the zero point, the real 0; the kernel is turned.
+
+
+def _transposed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    given = CallOperands(builder, call)
+    a, dtype, written = given.attributes, given.dtype("data"), given.attributes["data_layout"]
+    groups, zero = a["groups"], given.zero_row("input_zero_point", dtype)
+    taps = dict(zip(a["kernel_layout"], given.shape("weight"), strict=True))
+    outer, inner = taps["O"], taps["I"] // groups
+    given.check_scales(kernel_scale=groups * outer)
+    strides, dilation = (
+        windows.steps(a[name], 2, given.name, name) for name in ("strides", "dilation")
+    )
+    before = [pads[0] for pads in windows.padding(a["padding"], 2, given.name)]
+    reach = [(taps[letter] - 1) * step for letter, step in zip("HW", dilation, strict=True)]
+    sizes = dict(zip(written, given.shape("data"), strict=True))
+    out = known_shape(given.name, "data", call)
+    made = dict(zip(a["out_layout"] or written, out, strict=True))
+    wide = sizes | {letter: made[letter] + more for letter, more in zip("HW", reach, strict=True)}
+
+    def spread(data: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> tirx.PrimExpr:
+            at, inside = dict(zip(written, index, strict=True)), []
+            for n, letter in enumerate("HW"):
+                place = at[letter] - (reach[n] - before[n])
+                at[letter] = place // strides[n]
+                inside += [place % strides[n] == 0, place >= 0, at[letter] < sizes[letter]]
+            found = data(*(at[letter] for letter in written))
+            return tirx.if_then_else(tirx.all(*inside), found, zero.read(0).astype(dtype))
+
+        return te.compute([wide[letter] for letter in written], value, name="spread")
+
+    def turned(o: Any, i: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        """Return where in the weight a place of the convolution's weight lies."""
+        at = {"O": o % outer, "I": o // outer * inner + i}
+        at |= {"H": taps["H"] - 1 - y, "W": taps["W"] - 1 - x}
+        return tuple(at[letter] for letter in a["kernel_layout"])
+
+    def turn(weight: te.Tensor) -> te.Tensor:
+        return te.compute(shape, lambda *index: weight(*turned(*index)), name="turned")
+
+    shape, weight = [groups * outer, inner, taps["H"], taps["W"]], given.array("weight")
+    if weight is None:
+        kernel = builder.emit(call_te(builder, turn, [given["weight"]], [], "qnn_turned"))
+    else:
+        kernel = relax.const(weight[turned(*np.ogrid[tuple(map(slice, shape))])])
+    data = builder.emit(call_te(builder, spread, [given["data"]], [zero], "qnn_spread"))
+    kept = ("dilation", "groups", "data_layout", "out_layout", "out_dtype")
+    operands = conv2d.bind([data, kernel, *call.args[2:]], {name: a[name] for name in kept})
+    return conv2d.legalize(builder, builder.normalize(dialect.call("relax.qnn.conv2d", *operands)))
+
+
+@operator(
+    shape=_conv_shape,
+    kernel=_transposed,
+    kept=_four_sides,
+    printed=(
+        *("channels", "kernel_size", "strides", "output_padding", "padding", "dilation", "groups"),
+        *("data_layout", "kernel_layout", "out_layout", "out_dtype"),
+    ),
+    relay={"out_dtype": ""},
+    **(PRODUCT | {"layout": convolution}),
+)
+def conv2d_transpose(
+    numbers: Any,
+    data: Operand,
+    weight: Operand,
+    input_zero_point: Operand,
+    kernel_zero_point: Operand,
+    input_scale: Operand,
+    kernel_scale: Operand,
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Sequence[int] | None = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str = "",
+    output_padding: Sequence[int] = (0, 0),
+    out_dtype: str = "int32",
+) -> Array:
+    """Convolve quantized data with a quantized kernel, transposed.
+
+    Parameters
+    ----------
+    data : tensor
+        Shape (n, c, h, w) in `data_layout`; int8, uint8 or int16.
+    weight : tensor
+        Shape (c, o / groups, kh, kw) in `kernel_layout`; int8, uint8 or int16.
+    output_padding : sequence of int
+        Rows and columns added at the bottom and right of the result.
+
+    Other parameters and results are as in `conv2d`.
+    """
+    call = "qnn.conv2d_transpose"
+    x, w = _in_order(data, data_layout, "NHWC"), _in_order(weight, kernel_layout, "HWIO")
+    taps, outer = w.shape[:2], w.shape[3]
+    own = np.broadcast_to(kernel_zero_point, groups * outer).reshape(groups, 1, outer)
+    x = (x - input_zero_point).reshape(*x.shape[:3], groups, 1, -1)
+    x, w = exact(x, w.reshape(*taps, groups, -1, outer) - own, w[..., 0].size)
+    strides, dilation = windows.steps(strides, 2, call, ""), windows.steps(dilation, 2, call, "")
+    sides, more = (windows.padding(list(each), 2, call) for each in (padding, output_padding))
+    spans = [(size - 1) * step + 1 for size, step in zip(x.shape[1:3], strides, strict=True)]
+    ends = [spans[n] + (taps[n] - 1) * dilation[n] + more[n][1] for n in (0, 1)]
+    sums = np.zeros([len(x), *ends, groups, outer], x.dtype)
+    for places in np.ndindex(*taps):
+        rows, columns = (
+            slice(place * dilation[n], place * dilation[n] + spans[n], strides[n])
+            for n, place in enumerate(places)
+        )
+        sums[:, rows, columns] += (x @ w[places])[..., 0, :]
+    (top, bottom), (left, right) = sides
+    sums = sums[:, top : ends[0] - bottom, left : ends[1] - right].astype(np.int64)
+    return _in_order(sums.reshape(*sums.shape[:3], -1), "NHWC", out_layout or data_layout)
+
+
 # Matrix products: a kernel where the weights are constant, else Relax's matmul
 
 
@@ -336,7 +457,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return call_te(builder, compute, [given["data"], kept], [extra], "qnn_dense")
 
 
-@operator(shape=_dense_shape, kernel=_dense, relay={"out_dtype": ""}, **_PRODUCT)
+@operator(shape=_dense_shape, kernel=_dense, relay={"out_dtype": ""}, **PRODUCT)
 def dense(
     numbers: Any,
     data: Operand,
@@ -387,7 +508,7 @@ def _batch_matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     shape=_batch_shape,
     kernel=_batch_matmul,
     relay={"out_dtype": "", "transpose_b": False},
-    **_PRODUCT,
+    **PRODUCT,
 )
 def batch_matmul(
     numbers: Any,

@@ -246,23 +246,19 @@ def requantize(
 # Joining
 
 
-def _fields(name: str, ty: ir.Type) -> list[Tensor]:
-    if not isinstance(ty, relax.TupleType) or not ty.fields:
-        what = "an empty tuple" if isinstance(ty, relax.TupleType) else f"no tuple: {ty}"
-        raise InputError(f"{name} is {what}", where=f"qnn.concatenate, operand {name}")
-    return [view("qnn.concatenate", f"{name}.{i}", field) for i, field in enumerate(ty.fields)]
-
-
 def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
-    names = OPERATORS["concatenate"].operands
-    tensors, scales, zeros = map(_fields, names[:3], types[:3])
-    for name, given in zip(names[1:3], (scales, zeros), strict=True):
-        if len(given) != len(tensors):
+    call, names = "qnn.concatenate", OPERATORS["concatenate"].operands
+    listed: list[list[Tensor]] = []
+    for name, ty in zip(names[:3], types[:3], strict=True):
+        parts = list(ty.fields) if isinstance(ty, relax.TupleType) else []
+        if not parts or (listed and len(parts) != len(listed[0])):
             raise InputError(
-                f"{name} has {len(given)} fields, data {len(tensors)}",
-                where=f"qnn.concatenate, operand {name}",
+                f"{name} is {ty}; a tuple is needed, of one field for each tensor",
+                where=f"{call}, operand {name}",
             )
-    scale, zero = views("qnn.concatenate", names[3:], types[3:])
+        listed.append([view(call, f"{name}.{i}", part) for i, part in enumerate(parts)])
+    tensors, scales, zeros = listed
+    scale, zero = views(call, names[3:], types[3:])
     for operand in (*scales, scale):
         parameter(operand, "float32")
     for operand in (*zeros, zero):
@@ -276,23 +272,21 @@ def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
 
 
 def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
-    first = tensors[0]
-    axis = first.axis(axis)
-    if any(tensor.shape is None for tensor in tensors):
+    first, axis = tensors[0], tensors[0].axis(axis)
+    shapes = [tensor.shape for tensor in tensors if tensor.shape is not None]
+    if len(shapes) < len(tensors):
         return None
-    sizes = list(first.shape or ())
+    sizes = list(shapes[0])
     if not sizes:
         raise ShapeError("scalars cannot be joined", where=first.where)
-    for tensor in tensors[1:]:
-        for i, size in enumerate(tensor.shape or ()):
-            if i == axis:
-                sizes[i] = sizes[i] + size
-            elif differ(sizes[i], size):
-                raise ShapeError(
-                    f"{tensor.name} has shape {tensor.shape}, {first.name} {first.shape}; they "
-                    f"may differ along axis {axis} only",
-                    where=tensor.where,
-                )
+    for tensor, shape in zip(tensors[1:], shapes[1:], strict=True):
+        sizes[axis] = sizes[axis] + shape[axis]
+        if any(differ(*both) for i, both in enumerate(zip(sizes, shape, strict=True)) if i != axis):
+            raise ShapeError(
+                f"{tensor.name} has shape {shape}, {first.name} {first.shape}; they may differ "
+                f"along axis {axis} only",
+                where=tensor.where,
+            )
     return sizes
 
 

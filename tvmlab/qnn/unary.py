@@ -1,6 +1,6 @@
 """Quantized functions of one tensor; most are one row of the table below.
 
-The operators are Relay's (src/relay/qnn/op/leaky_relu.cc, and the functions that
+The operators are Relay's (src/relay/qnn/op: leaky_relu.cc, softmax.cc, and the functions that
 python/tvm/relay/qnn/op/canonicalizations.py looks up, TVM 0.18).
 """
 
@@ -11,13 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
+from ..errors import InputError
 from ..ir import checks
 from ..ir.checks import Array
 from . import config
-from .numbers import Value, half_away, saturate
-from .operator import Operand, Operator, operator
-from .rescale import rescale_or_keep
+from .numbers import Value, half_away, saturate, wrap
+from .operands import CallOperands
+from .operator import OPERATORS, Operand, Operator, operator
+from .rescale import requantize, rescale, rescale_or_keep
 
 _NARROW = ("int8", "uint8", "int16")
 
@@ -112,3 +115,73 @@ def leaky_relu(
 
     below = scaled(q, alpha) + scaled(output_zero_point, 1 - alpha)
     return saturate(np.where(x < input_zero_point, below, q), numbers.dtype)
+
+
+def _shares(x: Any, scale: Array, axis: int, np: Any, number: Any, emit: Any) -> Any:
+    """Compute softmax in 128ths from int64, with the operators of NumPy or of Relax."""
+    if scale > 1:
+        raise InputError(
+            f"scale is {scale}; a scale of at most 1 is needed",
+            where="qnn.softmax, operand scale",
+            fix="leave softmax in floats, between dequantize and quantize",
+        )
+    one = number(int(1 / max(float(scale), 2.0**-31) + 0.5))  # the integer that is the real 1
+    x = emit(x - np.max(x, axis=axis, keepdims=True))
+    power = emit(x + x // number(2) - x // number(16))  # log2(e) is about 1 + 1/2 - 1/16
+    whole = emit(np.minimum(-power // one, number(20)))
+    deepest = np.max(whole, axis=axis, keepdims=True)
+    line = (power + whole * one) // number(2) + one
+    exps = emit(np.left_shift(line, deepest - whole))
+    total = np.sum(exps, axis=axis, keepdims=True)
+    return emit(number(1 << 30) // total * exps // number(1 << 23))
+
+
+def _softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    given = CallOperands(builder, call)
+    known = OPERATORS["softmax"].known(given, "int8")
+
+    def number(value: int) -> relax.Expr:
+        return relax.const(value, "int64")
+
+    x = builder.emit(relax.op.astype(given["x"], "int64") - number(int(known["zero_point"])))
+    axis = given.attributes["axis"]
+    parts = _shares(x, known["scale"], axis, relax.op, number, builder.emit)
+    source = relax.const(np.float32(1 / 128)), relax.const(0, "int32")
+    whole = builder.emit(relax.op.astype(parts, "int32"))
+    return requantize.call(whole, *source, *call.args[3:])
+
+
+@operator(dtypes=("int8",), kernel=_softmax)
+def softmax(
+    numbers: Any,
+    x: Operand,
+    scale: Operand,
+    zero_point: Operand,
+    output_scale: Operand,
+    output_zero_point: Operand,
+    axis: int = -1,
+) -> Value:
+    """Softmax of a quantized tensor along an axis, in integers alone.
+
+    Parameters
+    ----------
+    x : tensor
+        Any shape, int8.
+    scale : float32
+        A scalar, at most 1.
+    zero_point, output_scale, output_zero_point : int32, float32, int32
+        Scalars.
+    axis : int
+        Along which the results add up to 1.
+
+    Notes
+    -----
+    Relay's `QnnSoftmaxCanonicalize`, algorithm 1 of Lin et al., "I-ViT" (arXiv 2207.01405): 2**x
+    for e**x by shifts, with a line for its fraction. Relay calls it experimental and inaccurate,
+    and probabilities can be wrong by a tenth. So `FakeQuantizationToInteger` leaves softmax in
+    floats. The sums have 64 bits here, so that many classes do not wrap.
+    """
+    parts = _shares(x - zero_point, scale, axis, np, np.int64, np.asarray)
+    source, target = (np.float32(1 / 128), np.int64(0)), (output_scale, output_zero_point)
+    way = config.resolve("qnn.requantize")
+    return rescale(numbers, wrap(parts), source, target, way, "int8", "x")

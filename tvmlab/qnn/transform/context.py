@@ -1,36 +1,235 @@
-"""The engine's memory: each float value's integers, computed when a quantize asks for them."""
+"""Float values as integers, computed when a quantize asks for them, and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic
-from .quantized_value import (
-    INT32,
-    NARROW,
-    Array,
-    NotQuantizable,
-    QuantizedValue,
-    QuantParams,
-    array_of,
-    operator,
-    require,
-    shift,
-    with_dtype,
-)
 
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
+DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
+NARROW = ("int8", "uint8", "int16")
+INFINITY = float("inf")
+INT32 = checks.limits("int32")
 # `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.
 _SCALES_APART = 2.0**30
 # So many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
 _STEPS_APART = 2.0**20
+
+
+class NotQuantizable(Exception):
+    """An operator has no integer form; the message is the reason that the analysis reports."""
+
+
+def require(condition: object, reason: str) -> None:
+    """Leave an operator float, for a reason, unless a condition holds."""
+    if not condition:
+        raise NotQuantizable(reason)
+
+
+def known(value: T | None, reason: str) -> T:
+    """Return a value that is not None; else leave an operator float, for a reason."""
+    if value is None:
+        raise NotQuantizable(reason)
+    return value
+
+
+class QuantParams(NamedTuple):
+    """The parameters of a quantize: one float32 scale, one zero point, and a dtype."""
+
+    scale: float
+    zero: int
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedValue:
+    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``."""
+
+    expr: relax.Expr
+    dtype: str
+    scale: Array
+    zero: Array
+    axis: int
+    least: int
+    most: int
+    low: float = -INFINITY
+    high: float = INFINITY
+    error: float = 0.0
+    array: Array | None = None
+    compute: str = "None"
+
+    @classmethod
+    def of(cls, expr: relax.Expr, params: QuantParams) -> QuantizedValue:
+        """Return the value of integers that have these parameters."""
+        scale, zero = np.asarray(params.scale, np.float32), np.asarray(params.zero, np.int64)
+        return cls(expr, params.dtype, scale, zero, 0, *checks.limits(params.dtype))
+
+    @classmethod
+    def sums(
+        cls, expr: relax.Expr, scale: Array, axis: int, least: int, most: int
+    ) -> QuantizedValue:
+        """Return the value of int32 sums, whose zero point is 0."""
+        return cls(expr, "int32", scale, np.zeros((), np.int64), axis, least, most)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether these are stored integers, and not int32 sums."""
+        return self.dtype in NARROW
+
+    @property
+    def scalar(self) -> bool:
+        """Whether all channels have one scale and zero point."""
+        return self.scale.ndim == 0 and self.zero.ndim == 0
+
+    @property
+    def clipped(self) -> bool:
+        """Whether a clip is still to be applied."""
+        return self.low != -INFINITY or self.high != INFINITY
+
+    @property
+    def far(self) -> int:
+        """The largest distance of an integer from the zero point."""
+        return int(max(np.max(np.abs(end - self.zero)) for end in (self.least, self.most)))
+
+    @property
+    def reach(self) -> float:
+        """The largest absolute real value."""
+        far = np.maximum(np.abs(self.least - self.zero), np.abs(self.most - self.zero))
+        return float(np.max(far * self.scale.astype(np.float64)))
+
+    def has(self, params: QuantParams) -> bool:
+        """Whether the integers have these parameters."""
+        return self.scalar and params == (float(self.scale), int(self.zero), self.dtype)
+
+    def unclipped(self) -> QuantizedValue:
+        """Return the value without the clip that is still to be applied."""
+        return replace(self, low=-INFINITY, high=INFINITY)
+
+    def real(self) -> Array:
+        """Return the real values of constant integers, float64."""
+        assert self.array is not None
+        scale, zero = (spread(x, self.axis, self.array.ndim) for x in (self.scale, self.zero))
+        values: Array = (self.array.astype(np.float64) - zero) * scale.astype(np.float64)
+        return np.clip(values, self.low, self.high) if self.clipped else values
+
+
+def check_sums(least: int, most: int, what: str = "") -> None:
+    """Refuse int32 sums that could wrap."""
+    inside = least >= INT32[0] and most <= INT32[1]
+    require(inside, f"its sums may reach {max(-least, most)}{what}, beyond int32")
+
+
+def spread(values: Array, axis: int, ndim: int) -> Array:
+    """Reshape one value per channel so that it broadcasts along an axis."""
+    if values.ndim == 0:
+        return values
+    return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
+
+
+def array_of(expr: Any) -> Array | None:
+    """Return a constant's value, None for anything else."""
+    return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
+
+
+def sizes(ty: Any) -> list[Any] | None:
+    """Return a tensor's sizes, numbers as int; None where the shape is unknown."""
+    shape = getattr(ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    return [int(n.value) if isinstance(n, tvm.tirx.IntImm) else n for n in shape.values]
+
+
+def fixed_sizes(ty: Any) -> list[int] | None:
+    """Return a tensor's sizes where all of them are numbers."""
+    found = sizes(ty)
+    return found if found is not None and all(isinstance(n, int) for n in found) else None
+
+
+def channel_count(ty: Any, axis: int) -> int | None:
+    """Return a tensor's size along an axis where it is a number."""
+    found = sizes(ty)
+    return found[axis] if found and isinstance(found[axis], int) else None
+
+
+def with_dtype(ty: Any, dtype: str) -> Any:
+    """Return a tensor's type, or a tuple's of tensors, with another dtype."""
+    if isinstance(ty, relax.TensorType):
+        if ty.shape is None:
+            return relax.TensorType(dtype=dtype, ndim=ty.ndim, vdevice=ty.vdevice)
+        return relax.TensorType(ty.shape, dtype, ty.vdevice)
+    return relax.TupleType([with_dtype(field, dtype) for field in ty.fields])
+
+
+def same_shape(a: Any, b: Any) -> bool:
+    """Whether two tensors have the same sizes, known or symbolic."""
+    return bool(tvm_ffi.structural_equal(a, with_dtype(b, str(a.dtype))))
+
+
+def _bits(dtype: str) -> int:
+    return np.dtype(dtype).itemsize * 8
+
+
+def shift(source: str, dtype: str) -> int:
+    """Return what is added to integers to keep their order in another dtype of the same width."""
+    if _bits(source) != _bits(dtype):
+        return 0
+    return checks.limits(dtype)[0] - checks.limits(source)[0]
+
+
+def common_dtype(dtypes: Sequence[str], result: str) -> str:
+    """Choose an operator's dtype: that of its operands if they agree and are wide enough."""
+    widest = max([*dtypes, result], key=_bits)
+    if len(set(dtypes)) == 1 and _bits(dtypes[0]) == _bits(widest):
+        return dtypes[0]
+    return result if _bits(result) == _bits(widest) else widest
+
+
+# Reading a function
+
+
+def operator(value: relax.Expr | None) -> str:
+    """Return the name of the operator that an expression calls; empty where it calls none."""
+    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+        return str(value.op.name)
+    return ""
+
+
+def calls(value: relax.Expr | None, name: str) -> TypeGuard[relax.Call]:
+    """Whether an expression calls an operator."""
+    return operator(value) == f"relax.{name}"
+
+
+def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """Yield what a tuple is made of, or the expression itself."""
+    for item in expr.fields if isinstance(expr, relax.Tuple) else ():
+        yield from leaves(item)
+    if not isinstance(expr, relax.Tuple):
+        yield expr
+
+
+def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    """Yield the bindings of a body, in order."""
+    for block in body.blocks:
+        for binding in block.bindings:
+            yield binding.var, binding.value
+
+
+def any_quantize(body: relax.SeqExpr) -> bool:
+    """Whether a body quantizes anything."""
+    return any(operator(value) in QUANTIZES for _, value in bindings(body))
 
 
 def typed(value: relax.Expr, ty: Any) -> relax.Expr:
@@ -40,15 +239,33 @@ def typed(value: relax.Expr, ty: Any) -> relax.Expr:
     return value
 
 
-class Emitter:
-    """Emits the bindings of integer operators: constants, requantizes and clips."""
+class Rule(NamedTuple):
+    """How an operator is computed in integers.
 
-    def __init__(self, rounding: str) -> None:
-        self.rounding = rounding
+    ``natural(site)`` returns the result unrounded: exact sums, or stored integers.
+    ``at(site, params)`` returns the result at the parameters of the quantize that reads it; by
+    default `natural` is requantized. Both raise `NotQuantizable` where they cannot.
+    """
+
+    natural: Callable[[Site], QuantizedValue]
+    at: Callable[[Site, QuantParams], QuantizedValue] | None = None
+
+
+class Context:
+    """The values of a block of a function, and the bindings of the operators that compute them."""
+
+    def __init__(
+        self, rounding: str, rules: Mapping[str, Rule], reasons: dict[relax.Var, str]
+    ) -> None:
+        self.rounding, self.rules, self.reasons = rounding, rules, reasons
         self.ties = "ONNX" if rounding == "ONNX" else "None"  # the rounding of every quantize
-        self.calls: dict[relax.Var, relax.Call] = {}
-        self.bindings: list[relax.Binding] = []
         self.dataflow = True
+        self.bindings: list[relax.Binding] = []
+        # What variables are bound to, and their values at the parameters that were asked for.
+        self.calls: dict[relax.Var, relax.Call] = {}
+        self.sources: dict[relax.Var, relax.Expr] = {}
+        self.numbers: dict[relax.Var, Array] = {}
+        self.values: dict[tuple[Any, ...], QuantizedValue | None] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], relax.Expr] = {}
         # Results by what they are made from (kept alive, because the key has its address).
         self._made: dict[tuple[Any, ...], tuple[QuantizedValue, Any]] = {}
@@ -171,62 +388,6 @@ class Emitter:
         expr = self.once(value, dtype, lambda: self._requantize_to(bare, params, None))
         return replace(value, expr=expr, dtype=dtype, zero=zero, least=least, most=most, array=None)
 
-
-def _check_requantize(value: QuantizedValue, params: QuantParams) -> None:
-    """Refuse scales too far apart, a lost step, and integers beyond int32."""
-    apart = np.max(value.scale.astype(np.float64)) / params.scale
-    require(apart < _SCALES_APART, "its scale and that of its result are 2**30 apart")
-    lost = "roundings before it could be more than half a step of its result"
-    require(value.error <= params.scale / 2, lost)
-    inside = value.reach / params.scale + abs(params.zero) < INT32[1]
-    require(params.dtype != "int32" or inside, "its values could be beyond int32")
-
-
-def check_scales(values: Sequence[QuantizedValue], params: QuantParams) -> None:
-    """Refuse operands whose requantize within an operator would be refused, or wrap."""
-    for value in values:
-        reach = value.reach / params.scale + abs(params.zero)
-        require(reach < _STEPS_APART, "its scales are too far apart")
-        lost = "roundings before it could be more than a quarter of its result's step"
-        require(value.error <= params.scale / 4, lost)
-
-
-def _integer_limit(value: QuantizedValue, limit: float, end: int, sign: int) -> int:
-    """Return a limit of a clip as an integer; `end` where no value is beyond the limit."""
-    if np.isinf(limit):
-        return end
-    place = np.float64(limit) / value.scale.astype(np.float64) + value.zero
-    if np.all(sign * (place - end) <= 0):
-        return end
-    whole = np.all(place == np.round(place)) and np.all(place == place.flat[0])
-    require(whole, f"its operand is cut at {limit}, which is no step of its scale")
-    return int(place.flat[0])
-
-
-class Rule(NamedTuple):
-    """How an operator is computed in integers.
-
-    ``natural(site)`` returns the result unrounded: exact sums, or stored integers.
-    ``at(site, params)`` returns the result at the parameters of the quantize that reads it; by
-    default `natural` is requantized. Both raise `NotQuantizable` where they cannot.
-    """
-
-    natural: Callable[[Site], QuantizedValue]
-    at: Callable[[Site, QuantParams], QuantizedValue] | None = None
-
-
-class Context(Emitter):
-    """The values of one function."""
-
-    def __init__(
-        self, rounding: str, rules: Mapping[str, Rule], reasons: dict[relax.Var, str]
-    ) -> None:
-        super().__init__(rounding)
-        self.rules, self.reasons = rules, reasons
-        self.sources: dict[relax.Var, relax.Expr] = {}
-        self.numbers: dict[relax.Var, Array] = {}
-        self.values: dict[tuple[Any, ...], QuantizedValue | None] = {}
-
     def known(self, expr: relax.Expr) -> QuantizedValue | None:
         """Return an operand's natural integers if they have been computed."""
         return self.values.get((expr, None)) if isinstance(expr, relax.Var) else None
@@ -241,10 +402,7 @@ class Context(Emitter):
             except NotQuantizable as why:
                 self.values[expr, params] = None
                 self.reasons.setdefault(expr, str(why))
-        found = self.values[expr, params]
-        if found is None:
-            raise NotQuantizable(self.reasons[expr])
-        return found
+        return known(self.values[expr, params], self.reasons.get(expr, ""))
 
     def _computed(self, var: relax.Var, params: QuantParams | None) -> QuantizedValue:
         source, call = self.sources.get(var), self.calls.get(var)
@@ -255,10 +413,8 @@ class Context(Emitter):
         rule = self.rules.get(operator(call))
         if params is not None and (rule is None or rule.at is None):
             return self.value(var)
-        if rule is None:
-            name = operator(call).removeprefix("relax.")
-            raise NotQuantizable(f"{name or 'it'} has no integer form")
-        site = Site(self, call, var)
+        name = operator(call).removeprefix("relax.")
+        rule, site = known(rule, f"{name or 'it'} has no integer form"), Site(self, call, var)
         return rule.at(site, params) if params is not None and rule.at else rule.natural(site)
 
     def _field(
@@ -272,13 +428,8 @@ class Context(Emitter):
         if not isinstance(value.expr.ty, relax.TupleType):
             require(not index, "it is no value of the network")
             return value  # of a batch norm only the first is
-
-        def field() -> QuantizedValue:
-            part, ty = relax.TupleGetItem(value.expr, index), with_dtype(var.ty, value.dtype)
-            return replace(value, expr=self.bind(part, ty, f"{var.name}_{value.dtype}"))
-
-        found: QuantizedValue = self.once(value, index, field)
-        return found
+        part, ty = relax.TupleGetItem(value.expr, index), with_dtype(var.ty, value.dtype)
+        return replace(value, expr=self.bind(part, ty, f"{var.name}_{value.dtype}"))
 
     def operand(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
         """Return `value`; the reason is that of the operator that reads it."""
@@ -325,6 +476,37 @@ class Context(Emitter):
         """Return the integers of a constant that was quantized; None for anything else."""
         value = self.known(expr)
         return value if value is not None and value.array is not None else None
+
+
+def _check_requantize(value: QuantizedValue, params: QuantParams) -> None:
+    """Refuse scales too far apart, a lost step, and integers beyond int32."""
+    apart = np.max(value.scale.astype(np.float64)) / params.scale
+    require(apart < _SCALES_APART, "its scale and that of its result are 2**30 apart")
+    lost = "roundings before it could be more than half a step of its result"
+    require(value.error <= params.scale / 2, lost)
+    inside = value.reach / params.scale + abs(params.zero) < INT32[1]
+    require(params.dtype != "int32" or inside, "its values could be beyond int32")
+
+
+def check_scales(values: Sequence[QuantizedValue], params: QuantParams) -> None:
+    """Refuse operands whose requantize within an operator would be refused, or wrap."""
+    for value in values:
+        reach = value.reach / params.scale + abs(params.zero)
+        require(reach < _STEPS_APART, "its scales are too far apart")
+        lost = "roundings before it could be more than a quarter of its result's step"
+        require(value.error <= params.scale / 4, lost)
+
+
+def _integer_limit(value: QuantizedValue, limit: float, end: int, sign: int) -> int:
+    """Return a limit of a clip as an integer; `end` where no value is beyond the limit."""
+    if np.isinf(limit):
+        return end
+    place = np.float64(limit) / value.scale.astype(np.float64) + value.zero
+    if np.all(sign * (place - end) <= 0):
+        return end
+    whole = np.all(place == np.round(place)) and np.all(place == place.flat[0])
+    require(whole, f"its operand is cut at {limit}, which is no step of its scale")
+    return int(place.flat[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,26 +22,29 @@ from tvm import relax
 
 from .. import arithmetic
 from ..unary import FUNCTIONS
-from .context import Context, Rule, Site, check_scales
+from .context import (
+    INFINITY,
+    INT32,
+    Array,
+    Context,
+    NotQuantizable,
+    QuantizedValue,
+    QuantParams,
+    Rule,
+    Site,
+    calls,
+    check_scales,
+    common_dtype,
+    fixed_sizes,
+    known,
+    leaves,
+    require,
+    same_shape,
+)
 from .products import (
     add_constant,
     constant_factor,
     multiply_by_constant,
-)
-from .quantized_value import (
-    INFINITY,
-    INT32,
-    Array,
-    NotQuantizable,
-    QuantizedValue,
-    QuantParams,
-    array_of,
-    calls,
-    common_dtype,
-    fixed_sizes,
-    leaves,
-    require,
-    same_shape,
 )
 
 # Sums are added at this part of a step of the finest operand, where int32 allows it.
@@ -119,8 +122,7 @@ def _move(site: Site) -> QuantizedValue:
     axis: int | None = value.axis
     if not value.scalar:
         axis = MOVES[call.op.name].axis(call, var, value.axis)
-    if axis is None:
-        raise NotQuantizable("its operand has scales by channel, which do not stay on one axis")
+    axis = known(axis, "its operand has scales by channel, which do not stay on one axis")
     array = None if value.array is None else move_constant(value.array, call, var)
     if array is None:
         return _moved(site, replace(value, axis=axis, array=None))
@@ -185,32 +187,21 @@ def _cast(site: Site, params: QuantParams | None = None) -> QuantizedValue:
 # Clips
 
 
-def _number(expr: relax.Expr) -> float | None:
-    """Read a limit of a clip, in one of the ways Relax has."""
-    array = array_of(expr)
-    if array is not None and array.size == 1:
-        return float(array.ravel()[0])
-    for number in (expr, getattr(expr, "value", None)):
-        if isinstance(number, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
-            return float(number.value)
-    return None
-
-
 def limits(call: relax.Call) -> tuple[float, float] | None:
     """Return the limits of a relu or a clip; None where they are not constant."""
     if call.op.name == "relax.nn.relu":
         return 0.0, INFINITY
-    low, high = map(_number, call.args[1:])
-    return None if low is None or high is None else (low, high)
+    low, high = (getattr(limit, "value", None) for limit in call.args[1:])
+    if isinstance(low, int | float) and isinstance(high, int | float):
+        return float(low), float(high)
+    return None
 
 
 def _cut(site: Site) -> tuple[relax.Expr, float, float] | None:
     """Return what a call clips, and where; None where it compares two computed values."""
     call = site.call
     if site.name not in ("maximum", "minimum"):
-        if (found := limits(call)) is None:
-            raise NotQuantizable("its limits are not constant")
-        return (call.args[0], *found)
+        return (call.args[0], *known(limits(call), "its limits are not constant"))
     for value, other in (call.args, call.args[::-1]):
         number = site.ctx.number(other)
         if number is not None and number.size == 1 and same_shape(value.ty, site.var.ty):
@@ -223,8 +214,7 @@ def _cut(site: Site) -> tuple[relax.Expr, float, float] | None:
 def _clip(site: Site, params: QuantParams | None = None) -> QuantizedValue:
     ctx, found = site.ctx, _cut(site)
     if found is None:
-        if params is None:
-            raise NotQuantizable("it compares values of two scales")
+        params = known(params, "it compares values of two scales")
         sides = [ctx.requantize_to(ctx.at(arg, params), params) for arg in site.call.args]
         return QuantizedValue.of(site.again(sides, params.dtype), params)
     operand, low, high = found

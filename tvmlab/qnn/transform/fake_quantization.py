@@ -19,23 +19,27 @@ from ...ir.graph import live, no_collection
 from .. import arithmetic
 from ..config import ROUNDINGS
 from . import elementwise, products
-from .context import Context, Rule, typed
-from .elementwise import MOVES, limits, move_constant
-from .quantized_value import (
+from .context import (
     DEQUANTIZES,
+    NARROW,
     QUANTIZES,
     Array,
+    Context,
     NotQuantizable,
     QuantizedValue,
     QuantParams,
+    Rule,
     any_quantize,
     array_of,
     calls,
+    channel_count,
+    known,
     leaves,
     operator,
-    read_dequantize,
-    read_quantize,
+    require,
+    typed,
 )
+from .elementwise import MOVES, limits, move_constant
 
 #: The attribute of a function in which an importer says how its format rounds.
 ROUNDING = "qnn.rounding"
@@ -237,7 +241,7 @@ class Rewriter:
         if array is not None and not isinstance(data, tvm.ir.GenericConst):
             data = relax.const(np.ascontiguousarray(array), str(data.ty.dtype))
         try:
-            read = read_dequantize(value, data)
+            read = _read_dequantize(value, data)
             cut = context.calls.get(data) if isinstance(data, relax.Var) else None
             if calls(cut, "clip") and (ends := limits(cut)) is not None:
                 least, most = max(read.least, ceil(ends[0])), min(read.most, floor(ends[1]))
@@ -255,7 +259,7 @@ class Rewriter:
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data, context, expr = binding.var, value.args[0], self.context, None
         try:
-            scale, zero, axis, dtype = read_quantize(value)
+            scale, zero, axis, dtype = _read_quantize(value)
         except NotQuantizable as why:
             self.reasons.setdefault(data, f"it is quantized where {why}")
             return relax.VarBinding(var, self._renamed(value))
@@ -306,6 +310,52 @@ class Rewriter:
         attributes["rounding"] = self.rounding
         made = dialect.call("relax.qnn.avg_pool2d", [data, one, zero, one, zero], attributes)
         return typed(made, call.ty)
+
+
+# Reading quantizes and dequantizes
+
+
+def _attribute(call: relax.Call, name: str) -> Any:
+    ours = call.op.name.startswith("relax.qnn.")
+    return call.attrs[name] if ours else getattr(call.attrs, name)
+
+
+def _read_quantize(call: relax.Call) -> tuple[Array, Array, int, str]:
+    """Return a quantize's scale, zero point, axis and dtype."""
+    ty, dtype = call.args[0].ty, str(_attribute(call, "out_dtype"))
+    require(dtype in (*NARROW, "int32"), f"it quantizes to {dtype}")
+    require(str(ty.dtype) == "float32", f"it quantizes {ty.dtype}")
+    return *_channel_params(call, ty, dtype), dtype
+
+
+def _read_dequantize(call: relax.Call, data: relax.Expr) -> QuantizedValue:
+    """Return the integers that a dequantize reads from `data`, its operand as it is now."""
+    dtype, out = str(data.ty.dtype), str(_attribute(call, "out_dtype"))
+    require(dtype in (*NARROW, "int32"), f"it dequantizes {dtype}")
+    require(out == "float32", f"it dequantizes to {out}")
+    params, array = _channel_params(call, call.args[0].ty, dtype), array_of(data)
+    ends = checks.limits(dtype)
+    if array is not None and array.size:
+        ends = int(array.min()), int(array.max())
+    return QuantizedValue(data, dtype, *params, *ends, array=array)
+
+
+def _channel_params(call: relax.Call, ty: relax.TensorType, dtype: str) -> tuple[Array, Array, int]:
+    """Return scale, zero point (one value where all channels agree) and axis of a call."""
+    name, ndim = call.op.name, int(ty.ndim)
+    count: int | None = 1
+    unknown = "its scale or zero point is not a constant"
+    scales, zeros = (known(array_of(arg), unknown) for arg in call.args[1:3])
+    axis = int(_attribute(call, "axis")) % max(ndim, 1)
+    if scales.size > 1 or zeros.size > 1:
+        require(ndim >= 0, "it is quantized by channel, and its rank is not known")
+        count = channel_count(ty, axis)
+    scales = _one(checks.scale(scales, name, "scale", count))
+    return scales, _one(checks.zero_point(zeros, name, "zero_point", dtype, count)), axis
+
+
+def _one(values: Array) -> Array:
+    return values.ravel()[0].reshape(()) if np.all(values == values.flat[0]) else values
 
 
 @contextlib.contextmanager

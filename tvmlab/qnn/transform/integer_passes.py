@@ -10,8 +10,8 @@ from ...errors import InputError
 from ...ir import checks, dialect
 from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
 from .. import arithmetic
+from .context import array_of
 from .elementwise import limits
-from .quantized_value import array_of
 
 # A product in float32 is at most so much larger than the real one.
 _FLOATS = 1 + 2.0**-20

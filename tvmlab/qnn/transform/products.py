@@ -24,17 +24,20 @@ from ...ir import checks, dialect
 from .. import arithmetic, frameworks
 from ..operator import OPERATORS
 from ..products import sum_parts, sum_range
-from .context import Context, Rule, Site, check_scales
-from .quantized_value import (
+from .context import (
     INT32,
     NARROW,
     Array,
-    NotQuantizable,
+    Context,
     QuantizedValue,
     QuantParams,
+    Rule,
+    Site,
     channel_count,
+    check_scales,
     check_sums,
     fixed_sizes,
+    known,
     require,
     same_shape,
     sizes,
@@ -53,30 +56,34 @@ _FAR = 16
 
 
 def _conv2d(site: Site) -> QuantizedValue:
-    ctx, attrs = site.ctx, site.call.attrs
-    data, kernel, out = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
-    out = out or data
-    for layout, letters in ((data, "CHNW"), (kernel, "HIOW"), (out, "CHNW")):
+    """Emit ``qnn.conv2d``, or ``qnn.conv2d_transpose``."""
+    ctx, name = site.ctx, site.name.removeprefix("nn.")
+    a = shared_attributes(site.call, name)
+    data, kernel = a["data_layout"], a["kernel_layout"]
+    for layout, letters in ((data, "CHNW"), (kernel, "HIOW"), (a["out_layout"] or data, "CHNW")):
         require("".join(sorted(layout)) == letters, f"its layout is {layout}")
     x, w = ctx.stored(site.call.args[0]), _weight(ctx, site.call.args[1], kernel.index("O"))
-    shape = fixed_sizes(site.call.args[1].ty)
-    if shape is None:
-        raise NotQuantizable("its weight's shape is not known")
+    parts = a["groups"] if name == "conv2d_transpose" else 1
+    grouped = "its weight is quantized by output within each of its groups"
+    require(parts == 1 or w.scalar, grouped)
+    shape = known(fixed_sizes(site.call.args[1].ty), "its weight's shape is not known")
     by_letter = dict(zip(kernel, shape, strict=True))
-    names = ("strides", "padding", "dilation")
-    given: dict[str, Any] = {name: [int(n) for n in getattr(attrs, name)] for name in names}
-    taps = [by_letter["H"], by_letter["W"]]
-    given |= {"groups": int(attrs.groups), "channels": by_letter["O"], "kernel_size": taps}
-    given |= {
-        "data_layout": data,
-        "kernel_layout": kernel,
-        "out_layout": "" if out == data else out,
-    }
+    a["channels"], a["kernel_size"] = by_letter["O"] * parts, [by_letter["H"], by_letter["W"]]
     rows = None if w.array is None else np.moveaxis(w.array, kernel.index("O"), 0)
-    bounds = _bounds(x, w, rows, by_letter["I"] * taps[0] * taps[1])
-    expr = _bind_product(site, "conv2d", x, w, given)
+    bounds = _bounds(x, w, rows, by_letter["I"] * by_letter["H"] * by_letter["W"])
+    expr = _bind_product(site, name, x, w, a)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
-    return QuantizedValue.sums(expr, _scale(x, w, exact), out.index("C"), *bounds)
+    channel = (a["out_layout"] or data).index("C")
+    return QuantizedValue.sums(expr, _scale(x, w, exact), channel, *bounds)
+
+
+def shared_attributes(call: relax.Call, name: str) -> dict[str, Any]:
+    """Return the attributes of a float operator that the quantized one has, but the dtype."""
+    attrs, row = call.attrs, OPERATORS[name]
+    found = {n: dialect.plain(getattr(attrs, n)) for n in row.attributes if hasattr(attrs, n)}
+    found.pop("out_dtype", None)
+    layout = found.get("data_layout", found.get("layout"))
+    return found | ({"out_layout": ""} if found["out_layout"] == layout else {})
 
 
 def _weight(ctx: Context, expr: relax.Expr, outputs: int) -> QuantizedValue:
@@ -150,8 +157,8 @@ def _matmul(site: Site) -> QuantizedValue:
         # LiteRT's fully connected layers multiply in float64 and round once.
         return replace(value, compute="float64") if tflite else value
     require(w.scalar, "its second operand is quantized by channel")
-    if a is None or b is None:
-        raise NotQuantizable("its operands' shapes are not constant")
+    unknown = "its operands' shapes are not constant"
+    a, b = known(a, unknown), known(b, unknown)
     same = len(a) >= 2 and len(a) == len(b) and a[:-2] == b[:-2]
     require(same, f"it multiplies shapes {a} and {b}, which are not the same batches")
     bounds = _bounds(x, w, None, b[-2])
@@ -222,10 +229,7 @@ def _count(operand: relax.Expr, axes: list[int]) -> int:
 def _average(site: Site) -> QuantizedValue:
     """Sum, at the scale of the mean."""
     found, operand = _axes(site), site.call.args[0]
-    if found is None:
-        site.ctx.stored(operand)
-        raise NotQuantizable("its result is not quantized")
-    axes, keepdims = found
+    axes, keepdims = known(found, "its result is not quantized")
     value = site.ctx.clipped(operand)
     apart = value.scalar or value.axis not in axes
     require(apart, "it averages over channels that have scales of their own")
@@ -264,18 +268,10 @@ def _average_at(site: Site, params: QuantParams) -> QuantizedValue:
 
 def pooling_attributes(call: relax.Call) -> dict[str, Any]:
     """Return Relay's attributes of a call of ``nn.avg_pool2d``, but for the rounding."""
-    attrs = call.attrs
-    layout, out = str(attrs.layout), str(attrs.out_layout)
-    for each in (layout, out or layout):
-        require("".join(sorted(each)) == "CHNW", f"its layout is {layout}")
-    numbers = ("pool_size", "strides", "dilation", "padding")
-    return {
-        **{name: [int(n) for n in getattr(attrs, name)] for name in numbers},
-        "layout": layout,
-        "out_layout": "" if out == layout else out,
-        "ceil_mode": bool(attrs.ceil_mode),
-        "count_include_pad": bool(attrs.count_include_pad),
-    }
+    found = shared_attributes(call, "avg_pool2d")
+    layouts = {"".join(sorted(found["layout"])), "".join(sorted(found["out_layout"] or "CHNW"))}
+    require(layouts == {"CHNW"}, f"its layout is {found['layout']}")
+    return found
 
 
 def _windows(site: Site, params: QuantParams) -> QuantizedValue:
@@ -487,7 +483,10 @@ def _match_float_bias(
     return best
 
 
-PRODUCTS = {"relax.nn.conv2d": Rule(_conv2d), "relax.matmul": Rule(_matmul)}
+_CONV = Rule(_conv2d)
+PRODUCTS = {"relax.nn.conv2d": _CONV, "relax.nn.conv2d_transpose": _CONV} | {
+    "relax.matmul": Rule(_matmul)
+}
 _AVERAGES = ("relax.mean", "relax.nn.adaptive_avg_pool2d", "relax.nn.avg_pool2d")
 RULES = {
     **PRODUCTS,
