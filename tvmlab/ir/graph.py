@@ -32,11 +32,14 @@ def children(expr: relax.Expr) -> list[relax.Expr]:
     The branches of an `if` count where they are graphs (see `branches`), and are leaves where they
     still have bindings.
     """
+    # Exact classes first: `isinstance` of an abstract class costs more than the rest.
+    if type(expr) is ir.GenericConst:
+        return []
     if isinstance(expr, relax.Call):
-        head = [] if isinstance(expr.op, ir.Op) else [expr.op]
-        return [*head, *expr.args]
+        args: list[relax.Expr] = expr.args[:]  # a slice is read at once, an iterator item by item
+        return args if isinstance(expr.op, ir.Op) else [expr.op, *args]
     if isinstance(expr, relax.Tuple):
-        return list(expr.fields)
+        return expr.fields[:]
     if isinstance(expr, relax.TupleGetItem):
         return [expr.tuple_value]
     if isinstance(expr, relax.If):
@@ -61,16 +64,24 @@ def post_order(
     root: relax.Expr, parts: Callable[[relax.Expr], list[relax.Expr]] = children
 ) -> Iterator[relax.Expr]:
     """Walk a graph, each node once, the parts of a node before the node."""
+    return (expr for expr, _ in walk(root, parts))
+
+
+def walk(
+    root: relax.Expr, parts: Callable[[relax.Expr], list[relax.Expr]] = children
+) -> Iterator[tuple[relax.Expr, list[relax.Expr]]]:
+    """Walk a graph in the order of `post_order`; yield each node with its parts."""
     seen: set[int] = set()
-    stack: list[tuple[relax.Expr, bool]] = [(root, False)]
+    stack: list[tuple[relax.Expr, list[relax.Expr] | None]] = [(root, None)]
     while stack:
-        expr, ready = stack.pop()
-        if ready:
-            yield expr
-        elif key(expr) not in seen:
-            seen.add(key(expr))
-            stack.append((expr, True))
-            stack.extend((child, False) for child in reversed(parts(expr)))
+        expr, inner = stack.pop()
+        if inner is not None:
+            yield expr, inner
+        elif (place := key(expr)) not in seen:
+            seen.add(place)
+            inner = parts(expr)
+            stack.append((expr, inner))
+            stack.extend([(child, None) for child in reversed(inner)])
 
 
 def same_nodes(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
@@ -78,9 +89,17 @@ def same_nodes(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
     return len(old) == len(new) and all(a.same_as(b) for a, b in zip(old, new, strict=True))
 
 
-def rebuild(expr: relax.Expr, new: Sequence[relax.Expr], infer: bool = True) -> relax.Expr:
-    """Make an expression again from other children, the same object where none differs."""
-    old = children(expr)
+def rebuild(
+    expr: relax.Expr,
+    new: Sequence[relax.Expr],
+    infer: bool = True,
+    old: Sequence[relax.Expr] | None = None,
+) -> relax.Expr:
+    """Make an expression again from other children, the same object where none differs.
+
+    `old` holds its children where they are known, because TVM reads them slowly.
+    """
+    old = children(expr) if old is None else old
     if same_nodes(old, new):
         return expr
     made: relax.Expr
@@ -131,8 +150,8 @@ def transform(
     returns the replacement. Without `infer`, new nodes have no types.
     """
     done: dict[int, relax.Expr] = {}
-    for expr in post_order(root):
-        after = rebuild(expr, [done[key(child)] for child in children(expr)], infer)
+    for expr, old in walk(root):
+        after = rebuild(expr, [done[key(child)] for child in old], infer, old) if old else expr
         done[key(expr)] = change(expr, after)
     return done[key(root)]
 
@@ -231,6 +250,8 @@ def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
         return let_binding(node) if functions else None
 
     def parts(node: relax.Expr) -> list[relax.Expr]:
+        if type(node) in (relax.Call, ir.GenericConst):
+            return children(node)
         if isinstance(node, relax.SeqExpr):
             kept = kept_let(node)
             return [node.body] if kept is None else [kept.value, node.body]
@@ -242,9 +263,11 @@ def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
             return [node.body] if functions else []
         return children(node)
 
-    def inlined(node: relax.Expr, new: list[relax.Expr]) -> relax.Expr:
+    def inlined(node: relax.Expr, inner: list[relax.Expr], new: list[relax.Expr]) -> relax.Expr:
+        if not inner or type(node) is relax.Call:
+            return rebuild(node, new, old=inner)
         if isinstance(node, relax.Var):
-            return new[0] if new else node
+            return new[0]
         if isinstance(node, relax.SeqExpr):
             kept = kept_let(node)
             if kept is None:
@@ -255,16 +278,16 @@ def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
             old = [node.cond, body_of(node.true_branch), body_of(node.false_branch)]
             return node if same_nodes(old, new) else typed(relax.If(*new))
         if isinstance(node, relax.Function):
-            if not new or body_of(node.body).same_as(new[0]):
+            if body_of(node.body).same_as(new[0]):
                 return node
             return function(node.params, new[0], node.attrs, pure=bool(node.is_pure))
-        return rebuild(node, new)
+        return rebuild(node, new, old=inner)
 
-    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
+    stack: list[tuple[relax.Expr, list[relax.Expr] | None]] = [(expr, None)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            done[key(node)] = inlined(node, [done[key(part)] for part in parts(node)])
+        node, inner = stack.pop()
+        if inner is not None:
+            done[key(node)] = inlined(node, inner, [done[key(part)] for part in inner])
             unfinished.discard(key(node))
         elif key(node) in unfinished:
             raise RelayError(
@@ -278,8 +301,9 @@ def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
                     values |= {key(one.var): one.value for one in block.bindings}
             if isinstance(node, relax.Var):
                 unfinished.add(key(node))
-            stack.append((node, True))
-            stack.extend((part, False) for part in reversed(parts(node)))
+            inner = parts(node)
+            stack.append((node, inner))
+            stack.extend([(part, None) for part in reversed(inner)])
     return done[key(expr)]
 
 
@@ -317,7 +341,8 @@ def to_anf(
     All is in one dataflow block, unless the graph holds functions or branches, which Relax allows
     outside of one only.
     """
-    nodes = list(post_order(body))
+    known = list(walk(body))
+    nodes = [node for node, _ in known]
     plain = not any(isinstance(node, (relax.Function, relax.If)) for node in nodes)
     homes = {} if plain else _homes(nodes)
     inner: dict[Branch, list[relax.Binding]] = {}
@@ -334,7 +359,10 @@ def to_anf(
 
     with builder.function("main", list(params)):
         with builder.dataflow() if plain else contextlib.nullcontext():
-            for node in nodes:
+            for node, old in known:
+                if type(node) is ir.GenericConst:
+                    done[key(node)] = node
+                    continue
                 home = homes.get(key(node), ())
                 if isinstance(node, relax.If) and branches(node):
                     sides = []
@@ -344,7 +372,7 @@ def to_anf(
                         sides.append(relax.SeqExpr(blocks, done[key(value)]))
                     new: relax.Expr = relax.If(done[key(node.cond)], *sides)
                 else:
-                    new = rebuild(node, [done[key(child)] for child in children(node)])
+                    new = rebuild(node, [done[key(child)] for child in old], old=old)
                 if isinstance(node, relax.Function) and not node.body.blocks:
                     new = to_anf(node.params, inline_bindings(node.body), node.attrs)
                 if isinstance(node, (relax.Call, relax.TupleGetItem, relax.Function, relax.If)):

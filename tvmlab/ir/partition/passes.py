@@ -11,8 +11,8 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import graph
-from ..patterns import DFPattern, partition
-from ..patterns.rewriter import attribute, change_bodies
+from ..patterns import DFPattern
+from ..patterns.rewriter import attribute, change_bodies, cut_graph
 
 Entry = Sequence[Any]
 """``(name, pattern)`` or ``(name, pattern, check)``."""
@@ -49,9 +49,10 @@ class MergeComposite:
         """Rewrite a module, called by TVM's pass infrastructure."""
 
         def merge(body: relax.Expr, _: str) -> relax.Expr:
+            made = root = graph.inline_bindings(body, functions=True)
             for name, pattern, check in self.table:
-                body = partition(pattern, body, {"Composite": name}, check)
-            return body
+                made = cut_graph(pattern, made, {"Composite": name}, check)
+            return body if made.same_as(root) else made
 
         return change_bodies(mod, merge)
 

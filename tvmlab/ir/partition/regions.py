@@ -127,7 +127,7 @@ def _merge_regions(body: relax.Expr, _: str) -> relax.Expr:
     regions = Regions(body)
     # Sets of regions are bits of one number (`Region.members`), so that long chains stay cheap.
     barred: dict[Region, int] = {}
-    for region in _in_order(body, regions):
+    for region in list(_in_order(body, regions)):  # before any region grows
         # The regions from which a way leads here through another region, or nodes in none.
         before = 0
         parents: list[Region] = []

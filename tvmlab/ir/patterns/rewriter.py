@@ -136,17 +136,24 @@ def partition(
         asked for a constant.
     """
     root = inline_bindings(expr, functions=True)
+    return in_form_of(expr, root, cut_graph(pattern, root, attrs or {}, check))
+
+
+def cut_graph(
+    pattern: DFPattern, root: relax.Expr, attrs: dict[str, Any], check: Callable[[relax.Expr], Any]
+) -> relax.Expr:
+    """Put each match of a pattern in a graph without bindings into a function (`partition`)."""
     if isinstance(pattern, p.FunctionPattern):
-        return expr  # Relay does not cut out a function that nobody calls.
+        return root  # Relay does not cut out a function that nobody calls.
 
     def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
         if not bool(check(pre)):
             return post
-        made = match.as_function(view, attrs or {})
+        made = match.as_function(view, attrs)
         return graph.typed(relax.Call(made, [done[key(one)] for one in match.inputs]))
 
     view = View()
-    return in_form_of(expr, root, _replace(pattern, root, change, view))
+    return _replace(pattern, root, change, view)
 
 
 # As a method too, which Relay's patterns have.

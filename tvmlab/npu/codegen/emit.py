@@ -11,11 +11,9 @@ import numpy as np
 from .. import isa, layers
 from ..config import Config
 from ..isa import Dtype, Rounding
-from ..layers import Array, Convolution, Layer, Rescale
+from ..layers import Array, Convolution, Layer, Pair, Rescale
 from .memory import LayerPlan, RingAllocator
 from .tiling import ALIGNMENT, Kind, Residency
-
-_LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 class Box(NamedTuple):
@@ -58,6 +56,11 @@ class Tables(NamedTuple):
 _Block = tuple[int, int]
 
 
+def in_row(count: int) -> tuple[int, ...]:
+    """Return the last fields of a Load or Store of bytes in a row."""
+    return (1, 1, 1, 1, count, 0, 0, 0, 1, 0, 0, 0, 1)
+
+
 @dataclass(frozen=True)
 class Image:
     """A value as images of one size, in SRAM at `address`, in a tensor of DRAM, or in both."""
@@ -73,10 +76,9 @@ class Image:
     def view(self, image: int, box: Box) -> View:
         """Return the view of a part of the image that lies in SRAM."""
         assert self.address is not None
-        pixel = self.channels * self.dtype.bytes
-        row = self.width * pixel
-        start = (image * self.height + box.y) * row + box.x * pixel + box.c * self.dtype.bytes
-        return View(self.address + start, row, pixel)
+        each, pixel = self.dtype.bytes, self.channels * self.dtype.bytes
+        pixels = (image * self.height + box.y) * self.width + box.x
+        return View(self.address + pixels * pixel + box.c * each, self.width * pixel, pixel)
 
     def packed(self, address: int, box: Box) -> View:
         """Return the view of a buffer that holds a part and nothing else."""
@@ -86,15 +88,15 @@ class Image:
     def transfer(self, image: int, box: Box, view: View) -> tuple[int, ...]:
         """Return the fields of a Load or Store of a part."""
         assert self.tensor is not None
-        each = self.dtype.bytes
-        axes = (2, 0, 1) if self.order is Residency.NCHW else (0, 1, 2)
-        size, first, count = (self.height, self.width, self.channels), box[:3], box[3:]
-        sram, dram, stride = (view.row, view.pixel, each), {}, each
-        for axis in reversed(axes):
-            dram[axis] = stride
-            stride *= size[axis]
-        offset = image * stride + sum(first[axis] * dram[axis] for axis in axes)
-        counts, outside, inside = ([of[axis] for axis in axes] for of in (count, dram, sram))
+        each, axes = self.dtype.bytes, [0, 1, 2]
+        rows, cols, channels = self.width * self.channels, self.channels, 1
+        if self.order is Residency.NCHW:
+            axes, rows, cols, channels = [2, 0, 1], self.width, 1, self.height * self.width
+        dram = [each * stride for stride in (rows, cols, channels)]
+        sram = view.row, view.pixel, each
+        offset = image * each * self.height * self.width * self.channels
+        offset += sum(first * stride for first, stride in zip(box[:3], dram, strict=True))
+        counts, outside, inside = ([of[axis] for axis in axes] for of in (box[3:], dram, sram))
         return (self.tensor, offset, view.address, each, 1, *counts, 0, *outside, 0, *inside)
 
 
@@ -130,11 +132,8 @@ class TileEmitter:
         *self.images, self.out = images
         cut = self.tiling
         sizes = [(size, cut.image_slots) for size in cut.image_bytes]
-        sizes += [
-            (cut.table_bytes, cut.table_slots),
-            (cut.weight_bytes, cut.slots),
-            (cut.out_bytes, cut.out_slots),
-        ]
+        sizes += [(cut.table_bytes, cut.table_slots), (cut.weight_bytes, cut.slots)]
+        sizes += [(cut.out_bytes, cut.out_slots)]
         pools = target.sram.lay_out(sizes, plan.limit)
         *self.image_buffers, self.tables, self.weights, self.results = pools
         (self.sums,) = target.sums.lay_out([(cut.sums, cut.sum_slots)], target.config.accumulators)
@@ -150,16 +149,9 @@ class TileEmitter:
         """Append an instruction."""
         self.target.instructions.append(kind(self.number, *fields))
 
-    def block(self, key: tuple[object, ...], data: bytes) -> _Block:
-        """Add constants, unless that was done before."""
-        if key not in self.blocks:
-            self.blocks[key] = self.target.add_constants(data)
-        return self.blocks[key]
-
     def load_block(self, block: _Block, address: int) -> None:
         """Load constants."""
-        counts = (1, 1, 1, block[1], 0, 0, 0, 1, 0, 0, 0, 1)
-        self.emit(isa.Load, self.target.number, block[0], address, 1, *counts)
+        self.emit(isa.Load, self.target.number, block[0], address, *in_row(block[1]))
 
     def image(self, i: int, image: int, box: Box, pad_value: int = 0) -> View:
         """Return the view of a part of an input; load the part if it is not in SRAM.
@@ -181,10 +173,12 @@ class TileEmitter:
             for first, cols in ((box.x, low - box.x), (high, end - high)):
                 if cols:
                     size, to = cols * view.pixel, address + (first - box.x) * view.pixel
-                    data = bytes([pad_value % 256]) * (box.rows * size)
-                    start = self.block(("padding", box.rows, size), data)[0]
-                    counts = (1, 1, box.rows, size, 0, 0, size, 1, 0, 0, view.row, 1)
-                    self.emit(isa.Load, self.target.number, start, to, 1, *counts)
+                    key, rows = ("padding", box.rows, size), box.rows
+                    if key not in self.blocks:
+                        padding = bytes([pad_value % 256]) * (rows * size)
+                        self.blocks[key] = self.target.add_constants(padding)
+                    at, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
+                    self.emit(isa.Load, self.target.number, at, to, 1, *counts, 0, 0, view.row, 1)
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
 
@@ -213,20 +207,16 @@ class TileEmitter:
     def needed(self, box: Box) -> tuple[Span, Span]:
         """Return the rows and the columns of the image that a tile needs."""
         shape = self.shape
-        down, across = (
-            _span(first, count, shape.in_size[i], shape.reach[i], shape.strides[i], shape.pads[i])
-            for i, (first, count) in enumerate(((box.y, box.rows), (box.x, box.cols)))
-        )
-        return down, across
+        sizes = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
+        rows, cols = sizes
+        return _span(box.y, box.rows, *rows), _span(box.x, box.cols, *cols)
 
     def lookup(self, rescale: Rescale, bias: Array | None, box: Box) -> Tables:
         """Return the tables of a group of channels in SRAM; load them if they are not there."""
         if box.c not in self.packed:
             self.packed[box.c] = self.pack(rescale, bias, box)
         block, offsets = self.packed[box.c]
-        address = 0
-        if block[1]:
-            address = self.tables.get(box.c, lambda at: self.load_block(block, at))
+        address = self.tables.get(box.c, lambda at: self.load_block(block, at)) if block[1] else 0
         return Tables(*(address + offset for offset in offsets))
 
     def pack(self, rescale: Rescale, bias: Array | None, box: Box) -> tuple[_Block, Tables]:
@@ -252,7 +242,7 @@ class TileEmitter:
             return tables.weights
         key = ("weights", box.c, i)
         if key not in self.blocks:
-            self.block(key, self.packed_weights(i, box))
+            self.blocks[key] = self.target.add_constants(self.packed_weights(i, box))
         return self.weights.get(key, lambda at: self.load_block(self.blocks[key], at))
 
     def packed_weights(self, i: int, box: Box) -> bytes:
@@ -290,16 +280,12 @@ def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int
 
 def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: list[Image]) -> None:
     """Append the instructions of any layer but a view; `images` are its inputs and its result."""
-    steps: dict[type, Callable[..., None]] = {
-        layers.Convolution: _convolution,
-        layers.Add: _add,
-        layers.Pool: _pool,
-        layers.Mean: _mean,
-    }
+    steps: dict[type, Callable[..., None]]
+    steps = {Convolution: _convolution, layers.Add: _add, layers.Pool: _pool, layers.Mean: _mean}
     steps[type(layer)](TileEmitter(target, number, layer, plan, images), layer)
 
 
-def _convolution(tiles: TileEmitter, layer: layers.Convolution) -> None:
+def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
     """Convolve on the array, or each channel by itself on the vector unit."""
     shape = tiles.shape
     for image, box in tiles.tiles():
@@ -310,8 +296,7 @@ def _convolution(tiles: TileEmitter, layer: layers.Convolution) -> None:
         if layer.depthwise:
             view = tiles.image(0, image, rows)
             fields = _window(tiles, layer, view, rows, (down, across), tables.weights, box, sums)
-            kind = isa.Dtype[layer.weights.dtype.name]
-            tiles.emit(isa.Depthwise, *fields, tables.bias, kind)
+            tiles.emit(isa.Depthwise, *fields, tables.bias, Dtype[layer.weights.dtype.name])
         elif shape.folded:
             # A pixel is what a line of the window sees: its taps are channels.
             stride, taps = shape.strides[1], shape.kernel[1]
@@ -335,7 +320,7 @@ def _convolution(tiles: TileEmitter, layer: layers.Convolution) -> None:
 
 def _window(
     tiles: TileEmitter,
-    layer: layers.Convolution,
+    layer: Convolution,
     view: View,
     part: Box,
     spans: tuple[Span, Span],
@@ -348,10 +333,9 @@ def _window(
     kernel, strides = shape.kernel, shape.strides
     if shape.folded:
         kernel, strides = (kernel[0], 1), (strides[0], 1)
-    data = (*view, tiles.images[0].dtype, part.rows, part.cols, part.channels)
+    data = (*view, tiles.images[0].dtype, *part[3:])
     pads = spans[0].pad, spans[1].pad, layer.pad_value
-    window = (*kernel, *strides, *shape.dilation)
-    return (*data, *pads, weights, *window, box.rows, box.cols, box.channels, sums)
+    return (*data, *pads, weights, *kernel, *strides, *shape.dilation, *box[3:], sums)
 
 
 def _requantize(
@@ -361,14 +345,13 @@ def _requantize(
     box: Box,
     sums: int,
     tables: Tables,
-    ends: tuple[int, int] = (_LOWEST, _HIGHEST),
+    ends: Pair = (-(1 << 31), (1 << 31) - 1),
 ) -> None:
     """Bring sums to the result's scale, and store them."""
-    view, shared = tiles.result(image, box), rescale.multipliers.size <= 1
-    how = rescale.rounding, tables.multipliers, tables.shifts, int(not shared)
+    view, each = tiles.result(image, box), int(rescale.multipliers.size > 1)
+    how = rescale.rounding, tables.multipliers, tables.shifts, each
     clip = rescale.zero_point, rescale.low, rescale.high
-    size = box.rows, box.cols, box.channels
-    tiles.emit(isa.Requantize, sums, *size, *ends, *how, *clip, *view, tiles.out.dtype)
+    tiles.emit(isa.Requantize, sums, *box[3:], *ends, *how, *clip, *view, tiles.out.dtype)
     tiles.store(image, box, view)
 
 
@@ -380,9 +363,8 @@ def _add(tiles: TileEmitter, layer: layers.Add) -> None:
             sides += [*tiles.image(i, image, box), source.dtype, *side]
         view = tiles.result(image, box)
         scale = layer.out.rounding, layer.out.multiplier, layer.out.shift, layer.out.zero
-        clip, size = (layer.low, layer.high), (box.rows, box.cols, box.channels)
-        last = (layer.left_shift, *scale, *clip, *view, tiles.out.dtype)
-        tiles.emit(isa.Add, *size, *sides, *last)
+        last = (layer.left_shift, *scale, layer.low, layer.high, *view, tiles.out.dtype)
+        tiles.emit(isa.Add, *box[3:], *sides, *last)
         tiles.store(image, box, view)
 
 
@@ -394,18 +376,17 @@ def _pool(tiles: TileEmitter, layer: layers.Pool) -> None:
         source, view = tiles.image(0, image, part), tiles.result(image, box)
         below = tiles.shape.in_size[0] + layer.pads[2] - part.y - part.rows
         beside = tiles.shape.in_size[1] + layer.pads[3] - part.x - part.cols
-        data = (*source, tiles.images[0].dtype, part.rows, part.cols, part.channels)
+        data = (*source, tiles.images[0].dtype, *part[3:])
         window = (*layer.kernel, *layer.strides, *layer.dilation)
         pads = down.pad, across.pad, below, beside, int(layer.count_pad)
         scale = layer.in_zero, layer.out_zero, layer.multiplier, layer.shift
-        out = (box.rows, box.cols, *view)
-        tiles.emit(isa.Pool, layer.kind, *data, *window, *pads, *scale, *out)
+        tiles.emit(isa.Pool, layer.kind, *data, *window, *pads, *scale, *box[3:5], *view)
         tiles.store(image, box, view)
 
 
 def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:
     """Sum each channel of each image, and rescale the sums."""
-    sums, end = 0, (tiles.shape.in_size[0], tiles.shape.in_size[1])
+    sums, end = 0, tiles.shape.in_size
     for image, box in tiles.tiles():
         first = (box.y, box.x) == (0, 0)
         sums = tiles.sums.take() if first else sums

@@ -1,12 +1,11 @@
 """From a region to a program.
 
-Layers are lowered one after the other, tile by tile, in the order in which one would do it by hand:
-load, compute, requantize, store. Then two walks place the instructions in phases, so that the units
-work at the same time. Forward, each gets the earliest phase that hazards allow: after every other
-unit's instruction that wrote what it reads, or that used what it writes, and not before its own
-unit's. A phase has one step of the array and one of the vector unit at most, as two would fill both
-halves of a double buffer and then wait for them to be emptied. Backward, transfers move to where
-the other units leave them time.
+Each layer becomes tiles that are loaded, computed, requantized and stored in turn. Two walks place
+these instructions in phases, so that the units work at the same time. The forward walk gives each
+instruction the earliest phase that hazards allow: after every other unit's instruction that wrote
+what it reads or used what it writes, and not before its own unit's. A phase has at most one step of
+the array and one of the vector unit, because two would fill both halves of a double buffer and then
+wait. The backward walk moves transfers to phases in which the other units leave them time.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import isa, simulator
 from ..config import Config
 from ..isa import Dtype, Instruction, Load, Rounding, Store, Sync, Unit
 from ..layers import Region
 from ..program import Dram, Kind, Program
-from .emit import Image, Target, emit
+from .emit import Image, Target, emit, in_row
 from .memory import Plan, RingAllocator, home, plan_memory
-from .tiling import LayerShape, granule
+from .tiling import granule
 
 #: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
 _PIECES = 1 << 20
@@ -51,60 +51,42 @@ _Span = tuple[int, slice, bool]
 def compile_region(region: Region, config: Config, plan: Plan | None = None) -> Program:
     """Compile a region whose layers all fit the machine; `plan` is `plan_memory`'s, if known."""
     plan = plan or plan_memory(region, config)
-    tensors = [
-        Dram(kind, region.values[name].dtype, region.values[name].shape)
-        for kind, names in ((Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs))
-        for name in names
-    ]
-    #: Numbers of tensors in DRAM by the layer that makes a value.
-    scratch: dict[int, int] = {}
-    for storage in plan.storages.values():
-        outside = storage.source is not None or storage.results
-        if not outside and storage.made not in {*scratch, *plan.resident}:
-            scratch[storage.made] = len(tensors)
-            tensors.append(Dram(Kind.SCRATCH, storage.value.dtype, storage.value.shape))
-
-    def tensor(name: str) -> int | None:
-        """Return the number of the tensor in DRAM that a value lies in."""
-        storage = plan.storages[name]
-        if storage.source is not None:
-            return storage.source
-        return (
-            len(region.inputs) + storage.results[0]
-            if storage.results
-            else scratch.get(storage.made)
-        )
-
-    def image(name: str, shape: LayerShape, last: bool) -> Image:
-        """Describe where a layer's input or its result lies."""
-        storage = plan.storages[name]
-        size = (
-            (*shape.out_size, shape.out_channels) if last else (*shape.in_size, shape.in_channels)
-        )
-        place = plan.resident.get(storage.made), tensor(name), home(storage)
-        return Image(*size, storage.value.dtype, *place)
-
+    sides = (Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs)
+    values = [(kind, region.values[name]) for kind, names in sides for name in names]
+    tensors = [Dram(kind, value.dtype, value.shape) for kind, value in values]
+    numbers: dict[str, int | None] = {}  # of the tensors in DRAM that values lie in
+    scratch: dict[int, int] = {}  # the same by the layer that makes a value
+    for name, storage in plan.storages.items():
+        numbers[name] = storage.source
+        if storage.source is None and storage.results:
+            numbers[name] = len(region.inputs) + storage.results[0]
+        elif storage.source is None and storage.made not in plan.resident:
+            numbers[name] = number = scratch.setdefault(storage.made, len(tensors))
+            if number == len(tensors):
+                tensors.append(Dram(Kind.SCRATCH, storage.value.dtype, storage.value.shape))
     names = [layer.name for layer in region.layers]
     instructions: list[Instruction] = []
     rings = [RingAllocator(granule(size)) for size in (config.sram_bytes, config.accumulators)]
     target = Target(instructions, bytearray(), len(tensors), config, *rings)
     for i, (layer, cut) in enumerate(zip(region.layers, plan.layers, strict=True)):
+        images = []
+        for name in (*layer.inputs, layer.output) if cut else ():
+            storage = plan.storages[name]
+            place = plan.resident.get(storage.made), numbers[name], home(storage)
+            size = cut.shape.image(name == layer.output)
+            images.append(Image(*size, storage.value.dtype, *place))
         if cut:
-            images = [image(name, cut.shape, last=False) for name in layer.inputs]
-            images.append(image(layer.output, cut.shape, last=True))
             emit(target, i, layer, cut, images)
-    before = len(instructions)
-    for i, name in enumerate(region.outputs):
-        source, to = tensor(name), len(region.inputs) + i
+    for to, name in enumerate(region.outputs, len(region.inputs)):
+        source = numbers[name]
         # An output that is an input, or another output, too.
         if source is not None and source != to:
-            instructions += _copy(len(names), source, to, tensors[to].nbytes, config)
-    if len(instructions) > before:
-        names.append("copy")
+            instructions += _copy(len(region.layers), source, to, tensors[to].nbytes, config)
+            names[len(region.layers) :] = ["copy"]
     if target.constants:
         tensors.append(Dram(Kind.CONSTANTS, Dtype.uint8, (len(target.constants),)))
-    parts = tuple(tensors), tuple(names), tuple(instructions), bytes(target.constants)
-    made = Program(config, *parts)
+    data = bytes(target.constants)
+    made = Program(config, tuple(tensors), tuple(names), tuple(instructions), data)
     return replace(made, instructions=tuple(schedule_phases(made)))
 
 
@@ -113,9 +95,8 @@ def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[I
     half = config.sram_bytes // 2 // 8 * 8
     made: list[Instruction] = []
     for i, start in enumerate(range(0, size, half)):
-        counts = (1, 1, 1, min(half, size - start), 0, 0, 0, 1, 0, 0, 0, 1)
-        for kind, tensor in ((Load, source), (Store, to)):
-            made.append(kind(layer, tensor, start, i % 2 * half, 1, *counts))
+        place = start, i % 2 * half, *in_row(min(half, size - start))
+        made += [Load(layer, source, *place), Store(layer, to, *place)]
     return made
 
 
@@ -126,12 +107,11 @@ def schedule_phases(program: Program) -> Iterator[Instruction]:
     """
     pieces, config = _pieces(program), program.config
     spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
-    earliest = _earliest(program.instructions, spans, _Table(pieces, -1))
-    before = False
-    for phase in _balanced(program, spans, earliest, _Table(pieces, _NEVER)):
-        if phase and before:
+    earliest = _earliest(program.instructions, spans, _unused(pieces, -1))
+    phases = _balanced(program, spans, earliest, _unused(pieces, _NEVER))
+    for number, phase in enumerate(filter(None, phases)):
+        if number:
             yield Sync(phase[0].layer)
-        before |= bool(phase)
         yield from phase
 
 
@@ -189,16 +169,16 @@ def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bo
         yield _SUMS, 4 * one.sums, 4 * one.channels, True
 
 
-class _Table:
-    """In which phase each piece of each memory is used: the last so far, or the next from here."""
+#: By memory: the phase of the last or the next use, [written and read, unit, piece].
+_Used = list[npt.NDArray[np.int32]]
 
-    def __init__(self, pieces: Sequence[tuple[int, int]], start: int) -> None:
-        # By memory: written and read, by unit, by piece.
-        self.used = [np.full((2, 3, -(-size // piece)), start, np.int32) for size, piece in pieces]
+
+def _unused(pieces: Sequence[tuple[int, int]], start: int) -> _Used:
+    return [np.full((2, 3, -(-size // piece)), start, np.int32) for size, piece in pieces]
 
 
 def _earliest(
-    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Table
+    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Used
 ) -> list[int]:
     """Return the earliest phase of each instruction."""
     found = []
@@ -207,13 +187,13 @@ def _earliest(
         phase, unit = 0, int(one.unit)
         for memory, span, writes in touched:
             # A write waits for reads as well.
-            used = table.used[memory][: 1 + writes, :, span].max((0, 2)).tolist()
+            used = table[memory][: 1 + writes, :, span].max((0, 2)).tolist()
             for other, last in enumerate(used):
                 phase = max(phase, last if other == unit else last + 1)
         if isinstance(one, _STEPS):
             phase = _free(taken[one.unit], phase)
         for memory, span, writes in touched:
-            part = table.used[memory][0 if writes else 1, unit, span]
+            part = table[memory][0 if writes else 1, unit, span]
             np.maximum(part, phase, out=part)
         found.append(phase)
     return found
@@ -232,7 +212,7 @@ def _free(following: dict[int, int], phase: int) -> int:
 
 
 def _balanced(
-    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], table: _Table
+    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], table: _Used
 ) -> list[list[Instruction]]:
     """Place everything: steps where they are, transfers where there is time for them."""
     cycles, count = simulator.cycles(program), max(earliest, default=-1) + 1
@@ -248,7 +228,7 @@ def _balanced(
         if one.unit is Unit.DMA:
             last = count - 1
             for memory, span, writes in spans[at]:
-                used = table.used[memory][: 1 + writes, :, span].min((0, 2)).tolist()
+                used = table[memory][: 1 + writes, :, span].min((0, 2)).tolist()
                 for other, then in enumerate(used):
                     last = min(last, then if other == Unit.DMA else then - 1)
             first = max(phase, last - _LOOK + 1)
@@ -259,6 +239,6 @@ def _balanced(
             slack[phase] -= cycles[at]
         phases[phase].append(one)
         for memory, span, writes in spans[at]:
-            part = table.used[memory][0 if writes else 1, int(one.unit), span]
+            part = table[memory][0 if writes else 1, int(one.unit), span]
             np.minimum(part, phase, out=part)
     return [placed[::-1] for placed in phases]

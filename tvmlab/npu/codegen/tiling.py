@@ -88,6 +88,12 @@ class LayerShape:
     fixed_bytes: int = 0
     folded: bool = False
 
+    def image(self, result: bool) -> tuple[int, int, int]:
+        """Rows, columns and channels of the inputs, or of the result."""
+        if result:
+            return (*self.out_size, self.out_channels)
+        return (*self.in_size, self.in_channels)
+
     @property
     def tiled_size(self) -> Pair:
         """Rows and columns of what is cut into tiles."""
@@ -131,8 +137,8 @@ class LayerShape:
 
 def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
     """Return the sizes of any layer but a view."""
-    images, *in_size, in_channels = values[layer.inputs[0]].nhwc
-    _, *out_size, out_channels = values[layer.output].nhwc
+    images, in_rows, in_cols, in_channels = values[layer.inputs[0]].nhwc
+    _, out_rows, out_cols, out_channels = values[layer.output].nhwc
     kind = _KINDS[type(layer)]
     more: dict[str, Any] = {}
     if isinstance(layer, (Convolution, Pool)):
@@ -140,7 +146,7 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
     if isinstance(layer, Pool):
         more["kernel"] = layer.kernel
     if isinstance(layer, Mean):
-        out_size = [1, 1]  # of each image, also where the result is a matrix
+        out_rows = out_cols = 1  # of each image, also where the result is a matrix
     if isinstance(layer, (Convolution, Mean)):
         rescale = layer.rescale
         size = rescale.multipliers.itemsize + (4 if rescale.shifts.size else 0)
@@ -152,16 +158,11 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
         more["weight_bytes"] = layer.weights.dtype.itemsize
         more["table_bytes"] = more.get("table_bytes", 0) + 4
     each = tuple(values[name].dtype.bytes for name in (*layer.inputs, layer.output))
-    sizes = (in_size[0], in_size[1]), (out_size[0], out_size[1]), in_channels, out_channels
+    sizes = (in_rows, in_cols), (out_rows, out_cols), in_channels, out_channels
     return LayerShape(kind, images, *sizes, each[:-1], each[-1], **more)
 
 
-_KINDS = {
-    Convolution: Kind.MATMUL,
-    Add: Kind.ADD,
-    Pool: Kind.POOL,
-    Mean: Kind.MEAN,
-}
+_KINDS = {Convolution: Kind.MATMUL, Add: Kind.ADD, Pool: Kind.POOL, Mean: Kind.MEAN}
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,7 @@ class Tiling:
 
 def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | None:
     """Return why a layer cannot be cut to fit the machine; None if it can."""
-    for name in (*layer.inputs, layer.output):
-        value = values[name]
+    for value in map(values.__getitem__, (*layer.inputs, layer.output)):
         size = math.prod(value.shape) * value.dtype.bytes
         if size >= 1 << 31:
             return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
@@ -272,13 +272,8 @@ def _candidates(
     if matmul and not shape.folded:
         blocks = _blocks(shape.in_channels, config.rows, 6)
         depth = sorted({1, min(4, shape.in_channels), *blocks})
-    axes = (
-        _parts(size[0], 14),
-        _parts(size[1], 40 if size[0] == 1 else 5),
-        channels,
-        depth,
-        [1, 2],
-    )
+    across = _parts(size[1], 40 if size[0] == 1 else 5)
+    axes = _parts(size[0], 14), across, channels, depth, [1, 2]
     grid = np.meshgrid(*(np.array(axis, np.int64) for axis in axes), indexing="ij")
     names = ("rows", "cols", "channels", "depth", "slots")
     t = SimpleNamespace(**dict(zip(names, (axis.ravel() for axis in grid), strict=True)))
@@ -289,12 +284,9 @@ def _candidates(
     t.in_channels = t.depth if matmul else t.channels
     t.in_rows, t.in_cols = _needed(shape, 0, t.rows), _needed(shape, 1, t.cols)
     pixels = t.in_rows * t.in_cols * t.in_channels
-    in_dram = [place is not Residency.SRAM for place in places]
-    buffers = [
-        _padded(pixels * each) * there
-        for each, there in zip(shape.in_bytes, in_dram[:-1], strict=True)
-    ]
-    t.image_bytes = np.stack(buffers)
+    *sources, last = (place is not Residency.SRAM for place in places)
+    buffers = zip(shape.in_bytes, sources, strict=True)
+    t.image_bytes = np.stack([_padded(pixels * each) * there for each, there in buffers])
     if matmul:
         weights = _up(t.channels, config.columns) * config.columns * shape.taps * t.depth
     else:
@@ -304,7 +296,7 @@ def _candidates(
     t.weight_bytes = _padded(weights * (t.steps > 1))
     mean = shape.kind is Kind.MEAN
     results = t.channels if mean else t.rows * t.cols * t.channels
-    t.out_bytes = _padded(results * shape.out_bytes) * in_dram[-1]
+    t.out_bytes = _padded(results * shape.out_bytes) * last
     t.sums = results if matmul or mean or shape.kind is Kind.DEPTHWISE else zero
     spots = shape.images * t.down * t.across
     t.image_slots = np.minimum(t.slots, spots * (t.steps if matmul else t.groups))
@@ -351,13 +343,9 @@ def _cycles(
     spots = shape.images * t.down * t.across
     tiles = spots * t.groups
     transfers, moved = _traffic(t, shape, places, config)
-    units = np.stack(
-        [
-            _array(t, shape, config, tiles * t.steps),
-            _vector(t, shape, config, tiles),
-            transfers * config.dma_latency + moved / config.dma_bytes_per_cycle,
-        ]
-    )
+    array, vector = _array(t, shape, config, tiles * t.steps), _vector(t, shape, config, tiles)
+    dma = transfers * config.dma_latency + moved / config.dma_bytes_per_cycle
+    units = np.stack([array, vector, dma])
     total, slowest = units.sum(0), units.max(0)
     # The first tile is loaded before, and the last is stored after, all the overlap.
     return np.where(t.slots == 2, slowest + ENDS * (total - slowest) / tiles, total) + tiles
