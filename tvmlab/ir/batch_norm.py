@@ -1,12 +1,8 @@
 """Fold batch normalization into the convolution before it, or into one multiply and add.
 
-In inference, batch normalization is ``x * scale + shift`` per channel, with ``scale = gamma /
-sqrt(variance + epsilon)`` and ``shift = beta - mean * scale`` (Ioffe and Szegedy, 2015,
-section 3.1). After a convolution the scale moves into the weights and the shift becomes its bias.
-
-Upstream's `FoldBatchnormToConv2D` does the same for one layout, and leaves the arithmetic to
-`FoldConstant`, which compiles and runs every constant expression without a schedule. Here NumPy
-computes the constants, in float64.
+In inference, batch normalization is ``x * scale + shift`` per channel (Ioffe and Szegedy, 2015,
+section 3.1). Upstream's `FoldBatchnormToConv2D` folds it for one layout, and leaves the arithmetic
+to `FoldConstant`, which compiles every constant expression. Here NumPy computes, in float64.
 """
 
 from __future__ import annotations
@@ -73,10 +69,7 @@ class FoldBatchNorm:
 def _into_conv(
     x: relax.Expr, scale: np.ndarray, shift: np.ndarray | None, graph: _Graph
 ) -> relax.Expr | None:
-    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None where it cannot be.
-
-    Without a shift only a multiplication is folded.
-    """
+    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None where it cannot be."""
     conv, added = graph.only_used_here(x), [] if shift is None else [shift]
     if is_call(conv, "relax.add") and isinstance(conv.args[1], tvm.ir.GenericConst):
         added.append(_numpy(conv.args[1]) * scale)

@@ -1,8 +1,7 @@
 """Checks of scales and zero points.
 
-A quantized tensor represents ``scale * (value - zero_point)``. A scale that is zero, negative or
-not a number, or a zero point that no value can have, makes the results meaningless. The reference
-arithmetic, legalization and the passes all refuse such a value with these checks.
+A quantized tensor represents ``scale * (value - zero_point)``. The reference arithmetic,
+legalization and the passes all refuse invalid scales and zero points with these checks.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ def scale(
 ) -> Array:
     """Check a scale, and return it as an array of shape () or (channels,).
 
-    As many values as there are `channels` are allowed beside one; None allows any number. The
-    result is float32, because constants of Relay are; with `wide`, float64 arrays stay float64.
+    None allows any number of channels. The result is float32; with `wide`, float64 stays float64.
     `InputError` for a value that is no positive finite number, or for another number of values.
     """
     where = f"{call}, operand {name}"
@@ -36,10 +34,8 @@ def scale(
     bad = ~(np.isfinite(found) & (found > 0))
     if bad.any():
         position = "" if found.ndim == 0 else f" at channel {int(np.flatnonzero(bad)[0])}"
-        raise InputError(
-            f"{name} is {given[bad].ravel()[0]}{position}; a scale is a finite float32 above zero",
-            where=where,
-        )
+        what = f"{name} is {given[bad].ravel()[0]}{position}"
+        raise InputError(f"{what}; a scale is a finite float32 above zero", where=where)
     return _shaped(found, where, name, channels)
 
 
@@ -55,7 +51,6 @@ def zero_point(
 ) -> Array:
     """Check a zero point, and return it as an int64 array of shape () or (channels,).
 
-    It must be a value of `dtype`, the dtype of its tensor; `channels` are as in `scale`.
     `InputError` for a value that is no integer of `dtype`, or for another number of values.
     """
     where = f"{call}, operand {name}"
@@ -64,18 +59,13 @@ def zero_point(
         raise InputError(f"{name} has dtype {given.dtype}; int32 is needed", where=where)
     found = given.astype(np.int64)
     if np.dtype(dtype).kind not in "iu":
-        raise InputError(
-            f"{name} belongs to a tensor of {dtype}; one of integers is needed",
-            where=where,
-            fix="quantize it first",
-        )
+        what = f"{name} belongs to a tensor of {dtype}; one of integers is needed"
+        raise InputError(what, where=where, fix="quantize it first")
     low, high = limits(dtype)
     bad = (found < low) | (found > high)
     if bad.any():
-        raise InputError(
-            f"{name} is {int(found[bad].ravel()[0])}; values of {dtype} lie in {low} to {high}",
-            where=where,
-        )
+        what = f"{name} is {int(found[bad].ravel()[0])}"
+        raise InputError(f"{what}; values of {dtype} lie in {low} to {high}", where=where)
     return _shaped(found, where, name, channels)
 
 
@@ -88,14 +78,10 @@ def limits(dtype: str) -> tuple[int, int]:
 def _shaped(found: Array, where: str, name: str, channels: int | None) -> Array:
     """Insist on one value or one a channel; one value in a vector is a scalar."""
     if found.ndim > 1:
-        raise InputError(
-            f"{name} has {found.ndim} dimensions; it is one value, or one a channel", where=where
-        )
+        what = f"{name} has {found.ndim} dimensions; it is one value, or one for each channel"
+        raise InputError(what, where=where)
     if found.size != 1 and channels is not None and found.size != channels:
         wanted = "one value is needed" if channels == 1 else f"there are {channels} channels"
-        raise InputError(
-            f"{name} has {found.size} values; {wanted}",
-            where=where,
-            fix="give one value, or one for each channel where channels may differ",
-        )
+        fix = "give one value, or one for each channel where channels can differ"
+        raise InputError(f"{name} has {found.size} values; {wanted}", where=where, fix=fix)
     return found.reshape(()) if found.size == 1 else found

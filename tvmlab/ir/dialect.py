@@ -11,7 +11,7 @@ module `tvm.relax.script.parser`, where `name_in_script` adds namespaces beside 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -30,11 +30,9 @@ def register(
 ) -> ir.Op:
     """Register a pure Relax operator, such as ``"relax.qnn.requantize"``, once.
 
-    ``infer(types, attributes)`` returns the type of the result from the operands' types, or raises
-    a `tvmlab.errors` class that names the operand at fault. Types can be unknown in part (no shape,
-    no dtype), and then so is the result's. ``expand(operands, attributes)`` returns an expression
-    of other Relax operators that computes the same, the operator's legalization.
-    `src/relax/op/op_common.h` of TVM says what an operator has to carry.
+    ``infer(types, attributes)`` returns the type of the result; operands' types can be unknown in
+    part. ``expand(operands, attributes)`` returns an expression of other Relax operators that
+    computes the same, the operator's legalization.
     """
     if name in _INFERENCES:
         return ir.Op.get(name)
@@ -51,11 +49,7 @@ def register(
 
     op.set_attr("FInferType", infer_type)
     if expand is not None:
-
-        def legalize(_: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-            return expand(list(call.args), attributes(call))
-
-        op.set_attr("FLegalize", legalize)
+        op.set_attr("FLegalize", lambda _, call: expanded(call))
         _EXPANSIONS[name] = expand
     _INFERENCES[name] = infer
     return op
@@ -95,9 +89,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def expansion(name: str) -> Expand | None:
-    """Return the expansion of a registered operator, or None where it has none."""
-    return _EXPANSIONS.get(name)
+def expanded(call: relax.Call) -> relax.Expr | None:
+    """Return the expansion of a call, or None where its operator has none."""
+    expand = _EXPANSIONS.get(call.op.name)
+    return expand and expand(list(call.args), attributes(call))
 
 
 def _from_words(kind: type[errors.TvmlabError]) -> type:
@@ -111,43 +106,33 @@ def _from_words(kind: type[errors.TvmlabError]) -> type:
     return type(kind.__name__, (), {"__new__": again})
 
 
-class Attributes:
-    """The attributes of a call as Relay had them; TVM gets the attributes of the call itself.
-
-    The `row` is that of the operator in `tvmlab.ir.table`.
-    """
+class Attributes(Mapping[str, Any]):
+    """The attributes of a call as Relay had them, with the row of `tvmlab.ir.table`."""
 
     def __init__(self, row: Any, values: dict[str, Any], today: ir.Attrs | None) -> None:
-        self.row, self.values, self.today = row, values, today
+        self.row, self.today, self._values = row, today, values
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("row", "values", "today") or name not in self.values:
+        if name[:1] == "_" or name not in self:
             raise AttributeError(f"{self.row.name} has no attribute {name!r}")
-        return self.values[name]
+        return self[name]
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.values
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+        return iter(self._values)
 
-    def keys(self) -> list[str]:
-        """List the names."""
-        return list(self.values)
+    def __len__(self) -> int:
+        return len(self._values)
 
     def __tvm_ffi_object__(self) -> Any:
-        """Return the call's own attributes where TVM takes some."""
+        """Return the call's own attributes, which TVM takes."""
         return self.today
 
 
 class _Namespace(ModuleType):
-    """A part of a name in TVMScript, such as ``R.qnn``.
-
-    The module `filled_by` adds its operators; it is imported when a script names one.
-    """
+    """A part of a name in TVMScript; the module `filled_by` is imported when a script names it."""
 
     def __init__(self, name: str, filled_by: str = "") -> None:
         super().__init__(name, f"Operators of tvmlab in TVMScript: {name}.")
@@ -162,10 +147,7 @@ class _Namespace(ModuleType):
 
 
 def name_in_script(name: str, make: Callable[..., relax.Expr]) -> None:
-    """Let TVMScript write ``R.NAME`` for an operator, such as ``"relax.qnn.requantize"``.
-
-    ``make(*operands, **attributes)`` makes the call.
-    """
+    """Let TVMScript write ``R.NAME`` for an operator whose calls ``make`` makes."""
     _, first, *middle, last = name.split(".")
     space = _SPACES[first]
     for part in middle:

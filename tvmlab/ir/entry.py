@@ -16,6 +16,7 @@ from .signature import OUTPUT_NAMES
 __all__ = ["with_main"]
 
 _POINTERS = ("tirx.address_of", "tirx.tvm_access_ptr")
+_FIX = "write a Relax main that calls it with R.call_tir or R.call_tir_inplace"
 
 
 def with_main(given: object) -> IRModule:
@@ -23,30 +24,21 @@ def with_main(given: object) -> IRModule:
 
     A module that has one comes back as it is. The only TIR function of a module without one, or a
     TIR function by itself, gets a ``main`` that allocates its outputs and calls it. The outputs are
-    the buffers that the function writes; the parameters are the other buffers, with their names.
-    The loops must be those of `tvm.te.create_prim_func`, so that it is clear what is written.
-
-    `CompileError` where the argument is neither, the module has no ``main`` and not exactly one TIR
-    function, the outputs of that function cannot be determined, or a buffer has strides.
+    the buffers that the function writes, by loops as `tvm.te.create_prim_func` makes them.
+    `CompileError` where the outputs cannot be determined, or the argument is something else.
     """
     mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
     if not isinstance(mod, IRModule):
-        raise CompileError(
-            f"a tvm.ir.IRModule is needed, not {type(mod).__name__}",
-            fix="import the model with tvmlab.load first",
-        )
+        what = f"a tvm.ir.IRModule is needed, not {type(mod).__name__}"
+        raise CompileError(what, fix="import the model with tvmlab.load first")
     names = [var.name_hint for var in mod.get_global_vars()]
     if "main" in names and isinstance(mod["main"], relax.Function):
         return mod
     kernels = [var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
     if len(kernels) != 1 or len(names) != 1:
-        raise CompileError(
-            "the module has no Relax function named main",
-            where=", ".join(names) or "an empty module",
-            fix="give a module of one TIR function, or write a Relax main that calls all of them"
-            if len(kernels) > 1
-            else "name the function to call main",
-        )
+        what, where = "the module has no Relax function named main", ", ".join(names)
+        fix = "write a Relax main that calls the others, or give a module of one TIR function"
+        raise CompileError(what, where=where or "an empty module", fix=fix)
     return _wrapped(mod, mod[kernels[0]], kernels[0].name_hint)
 
 
@@ -65,17 +57,14 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
     if not any(written):
         raise _error("the TIR function writes none of its buffers", name)
     order = sorted(range(len(buffers)), key=written.__getitem__)  # call_tir takes outputs last
-    titles = UniqueNameSupply()
+    first = written.count(False)
+    titles, sizes = UniqueNameSupply(), dict[tirx.Var, tirx.Var]()
     title = [titles.fresh_name(buffer.name, add_prefix=False) for buffer in buffers]
-    sizes: dict[tirx.Var, tirx.Var] = {}
-    inputs = [
-        relax.Var(title[place], _type(buffers[place], sizes, name))
-        for place in order
-        if not written[place]
-    ]
-    outputs = [_type(buffers[place], sizes, name) for place in order if written[place]]
+    types = [_type(buffers[place], sizes, name) for place in order]
+    inputs = [relax.Var(title[place], ty) for place, ty in zip(order[:first], types, strict=False)]
+    outputs = types[first:]
     # Relax reads a size from a dimension that is that size, and does not solve n * 2 for n.
-    inner = {size for place in order if not written[place] for size in buffers[place].shape}
+    inner = {size for place in order[:first] for size in buffers[place].shape}
     if free := set(sizes) - inner:
         raise _error(f"no input has the size {min(var.name for var in free)!r}", name)
     params = [func.params[place] for place in order]
@@ -89,18 +78,13 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
             result = builder.emit_output(called)
         builder.emit_func_output(result)
     made = builder.get()
-    made["main"] = made["main"].with_attr(
-        OUTPUT_NAMES, [title[place] for place in order if written[place]]
-    )
+    names = [title[place] for place in order[first:]]
+    made["main"] = made["main"].with_attr(OUTPUT_NAMES, names)
     return made
 
 
-def _error(what: str, name: str) -> CompileError:
-    return CompileError(
-        what,
-        where=f"the TIR function {name!r}",
-        fix="write a Relax main that calls it with R.call_tir or R.call_tir_inplace",
-    )
+def _error(what: str, name: str, fix: str = _FIX) -> CompileError:
+    return CompileError(what, where=f"the TIR function {name!r}", fix=fix)
 
 
 def _blocks(node: Any, loops: list[tirx.For]) -> Iterator[tuple[Any, list[tirx.For]]]:
@@ -200,9 +184,6 @@ def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax
 
     offset = buffer.elem_offset
     if buffer.strides or (isinstance(offset, tirx.IntImm) and offset != 0):
-        raise CompileError(
-            f"{buffer.name!r} has strides or an offset, but tvmlab passes compact arrays",
-            where=f"the TIR function {name!r}",
-            fix="declare the buffer without strides and elem_offset",
-        )
+        what = f"{buffer.name!r} has strides or an offset, but tvmlab passes compact arrays"
+        raise _error(what, name, "declare the buffer without strides and elem_offset")
     return relax.TensorType([wide(size) for size in buffer.shape], buffer.dtype)

@@ -1,7 +1,6 @@
 """What Relay had and tvmlab does not carry, with its counterpart in today's TVM.
 
-Names are in `gone_names.txt`, operators in `gone_operators.txt`. Most counterparts of operators are
-looked up in `tvm.relax.op`, so that they are never out of date.
+Names are in `gone_names.txt`, operators in `gone_operators.txt`.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ class RelayImportError(RelayError, ModuleNotFoundError):
 
 
 class Row(NamedTuple):
-    """A name that is gone, its counterpart, a name that can be imported, and how they differ.
-
-    The old name is ``"relay.vm"`` for ``tvm.relay.vm``, and complete for others.
-    """
+    """A name that is gone (without ``tvm.`` for Relay's), its counterpart, and a remark."""
 
     old: str
     today: str | None
@@ -51,14 +47,12 @@ def _row(line: str) -> Row:
 
 
 ROWS = {row.old: row for row in map(_row, _lines("gone_names.txt"))}
-"""The rows of `gone_names.txt`, by their old names."""
 
 _OPERATORS = {
     name: today
     for line in _lines("gone_operators.txt")
     for name, _, today in (word.partition("=") for word in line.split())
 }
-"""Relay's operators, with the counterparts that have another name."""
 
 
 def is_operator(name: str) -> bool:
@@ -92,11 +86,8 @@ def error(name: str, counterpart: str | None, remark: str = "") -> RelayError:
     fix = "today's TVM has no counterpart of it"
     if counterpart:
         fix = f"use today's counterpart: {counterpart}"
-    return RelayError(
-        f"tvmlab does not carry {name}, a name of Relay's time",
-        where=name,
-        fix=f"{fix} ({remark})" if remark else fix,
-    )
+    what = f"tvmlab does not carry {name}, a name of Relay's time"
+    return RelayError(what, where=name, fix=f"{fix} ({remark})" if remark else fix)
 
 
 def find(name: str) -> Row | None:
@@ -141,8 +132,7 @@ def of_attribute(error: RelayError) -> RelayNameError:
 class ImportFinder(MetaPathFinder):
     """Keeps the words of `missing` for ``from tvmlab.relay.transform import NAME``.
 
-    Python replaces the error of a missing attribute, but first looks for a submodule of that name
-    if the module has a ``__path__``.
+    Python replaces the error of a missing attribute, but looks for a submodule first.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:

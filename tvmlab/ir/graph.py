@@ -1,11 +1,8 @@
 """Relay's form of a function and Relax's: a graph of shared calls, and a list of bindings.
 
-In Relay a body is one expression, whose calls have calls as arguments, and sharing is the same
-object used twice. In Relax each call is bound to a variable. Code written for Relay looks at
-`call.args[0]` and expects the producer there, so `tvmlab.relay`'s functions work on graphs: plain
-Relax expressions, nested, typed and shared. Graphs are walked by loops, so they can be deep; TVM
-walks types and scopes by recursion, and ends the process after some thousand levels, so these have
-limits.
+In Relay a body is one expression, whose calls have calls as arguments. In Relax each call is bound
+to a variable. Relay's functions and passes work on graphs of Relax's expressions. Graphs are walked
+by loops, so they can be deep; TVM walks types and scopes by recursion, so these have limits.
 """
 
 from __future__ import annotations
@@ -27,11 +24,7 @@ def key(expr: relax.Expr | ir.Type) -> int:
 
 
 def children(expr: relax.Expr) -> list[relax.Expr]:
-    """List the parts of an expression, a call's operator first; functions are leaves.
-
-    The branches of an `if` count where they are graphs (see `branches`), and are leaves where they
-    still have bindings.
-    """
+    """List an expression's parts, a call's operator first; functions and bindings are leaves."""
     # Exact classes first: `isinstance` of an abstract class costs more than the rest.
     if type(expr) is ir.GenericConst:
         return []
@@ -122,20 +115,16 @@ def rebuild(
 
 
 def _same_types(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
-    """Return whether replaced values have the old types, so that nothing has to be inferred.
-
-    Types can depend on the values of other operands, such as shapes, numbers and constants.
-    """
+    """Return whether only computed values were replaced, by values of the same types."""
     return len(old) == len(new) and all(
         a.same_as(b)
-        or (isinstance(a, _COMPUTED) and isinstance(b, _COMPUTED) and same_type(a.ty, b.ty))
+        or (
+            isinstance(a, _COMPUTED)
+            and isinstance(b, _COMPUTED)
+            and (a.ty.same_as(b.ty) or tvm_ffi.structural_equal(a.ty, b.ty))
+        )
         for a, b in zip(old, new, strict=True)
     )
-
-
-def same_type(a: ir.Type, b: ir.Type) -> bool:
-    """Return whether two types are equal."""
-    return bool(a.same_as(b)) or bool(tvm_ffi.structural_equal(a, b))
 
 
 _COMPUTED = (relax.Call, relax.Var, relax.TupleGetItem)
@@ -144,11 +133,7 @@ _COMPUTED = (relax.Call, relax.Var, relax.TupleGetItem)
 def transform(
     root: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr], infer: bool = True
 ) -> Any:
-    """Rebuild a graph from its leaves up.
-
-    ``change(before, after)`` gets each node as it was and with its children changed already, and
-    returns the replacement. Without `infer`, new nodes have no types.
-    """
+    """Rebuild a graph from its leaves up, with ``change(before, after)`` in each node's place."""
     done: dict[int, relax.Expr] = {}
     for expr, old in walk(root):
         after = rebuild(expr, [done[key(child)] for child in old], infer, old) if old else expr
@@ -157,10 +142,7 @@ def transform(
 
 
 def typed(expr: relax.Expr) -> relax.Expr:
-    """Infer the type of one node from the types of its parts, in place.
-
-    Where the type of a part is unknown (a `relay.var` with a name alone), so is the result's.
-    """
+    """Infer the type of one node from the types of its parts, in place, where all are known."""
     if expr.ty is not None and type(expr.ty) is not ir.Type:  # TVM sets a type only once
         return expr
     parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
@@ -238,9 +220,7 @@ def let_binding(expr: relax.Expr) -> relax.VarBinding | None:
 def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
     """Turn bindings, wherever they stand, into one graph over the variables that they leave free.
 
-    With `functions` the bodies of functions become graphs too, and each `let` that was built as an
-    expression stays one. Bindings that nothing uses go; without bindings the object is the same.
-    `RelayError` for a variable that is computed from itself.
+    With `functions` the bodies of functions become graphs too, and each `let` stays one.
     """
     values: dict[int, relax.Expr] = {}
     done: dict[int, relax.Expr] = {}
@@ -290,11 +270,8 @@ def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
             done[key(node)] = inlined(node, inner, [done[key(part)] for part in inner])
             unfinished.discard(key(node))
         elif key(node) in unfinished:
-            raise RelayError(
-                f"the variable {node} is computed from itself",
-                where="a binding",
-                fix="bind it to an expression that does not contain it",
-            )
+            what, fix = "computed from itself", "bind it to an expression that does not contain it"
+            raise RelayError(f"the variable {node} is {what}", where="a binding", fix=fix)
         elif key(node) not in done:
             if isinstance(node, relax.SeqExpr) and kept_let(node) is None:
                 for block in node.blocks:
@@ -316,10 +293,7 @@ def substitute(
 
 
 def result(body: relax.Expr) -> relax.Expr:
-    """Find what a function's body computes last, without turning it into a graph.
-
-    The body itself is returned where what follows its bindings is no variable of theirs (a `let`).
-    """
+    """Find what a function's body computes last, or the body itself where it is a `let`."""
     while isinstance(body, relax.SeqExpr):
         values = {key(one.var): one.value for block in body.blocks for one in block.bindings}
         if values and key(body.body) not in values:
@@ -336,10 +310,9 @@ def to_anf(
     body: relax.Expr,
     attrs: dict[str, Any] | ir.DictAttrs | None = None,
 ) -> relax.Function:
-    """Turn a graph into a function with one binding a call; what is shared is bound once.
+    """Turn a graph into a function with one binding for each call.
 
-    All is in one dataflow block, unless the graph holds functions or branches, which Relax allows
-    outside of one only.
+    All are in one dataflow block, unless the graph holds functions or branches.
     """
     known = list(walk(body))
     nodes = [node for node, _ in known]
@@ -389,27 +362,21 @@ def to_anf(
     return function.with_attrs(dict(attrs.items())) if attrs else function
 
 
-UNKNOWN = relax.TensorType(None, None)
-"""The type of a parameter that Relay was given without one: a tensor, no more is known."""
-MAX_SCOPES = 50
-"""How deep functions and branches can nest in one another."""
-MAX_TYPE_DEPTH = 64
-"""How deep tuple and function types can nest in one another."""
-MAX_TYPE_PARTS = 10_000
-"""How many parts a type can have, counting a part that it has twice twice."""
+UNKNOWN = relax.TensorType(None, None)  # of a parameter that Relay was given without a type
+MAX_SCOPES = 50  # of functions and branches in one another
+MAX_TYPE_DEPTH = 64  # of tuple and function types in one another
+MAX_TYPE_PARTS = 10_000  # of a type, counting a part that it has twice twice
 
+# By key of an expression or type: its depth, its number of parts, and the object itself.
 Sizes = dict[int, tuple[int, int, Any]]
-"""By key of an expression or type: its depth, its number of parts, and the object itself."""
 
 
 def check_scopes(depth: int) -> None:
     """Refuse functions and branches that nest deeper than `MAX_SCOPES` levels."""
     if depth > MAX_SCOPES:
-        raise RelayError(
-            f"functions or branches nest deeper than {MAX_SCOPES} levels",
-            where="a function's body",
-            fix="call functions of the module in place of nested ones",
-        )
+        what = f"functions or branches nest deeper than {MAX_SCOPES} levels"
+        fix = "call functions of the module in place of nested ones"
+        raise RelayError(what, where="a function's body", fix=fix)
 
 
 def check_size(expr: relax.Expr, known: Sizes) -> None:
@@ -439,8 +406,8 @@ def check_size(expr: relax.Expr, known: Sizes) -> None:
     known[key(expr)] = found
 
 
+# The branches around a node, from the outermost; each an `if` and a side.
 Branch = tuple[tuple[int, int], ...]
-"""The branches around a node, from the outermost; each an `if` and a side."""
 
 
 def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
@@ -461,8 +428,7 @@ def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
     return homes
 
 
-Block = tuple[bool, list[relax.Binding]]
-"""Whether a block is a dataflow block, and its bindings."""
+Block = tuple[bool, list[relax.Binding]]  # whether it is a dataflow block, and its bindings
 
 
 def live(blocks: list[Block], body: relax.Expr) -> list[Block]:

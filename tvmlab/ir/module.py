@@ -20,10 +20,7 @@ _NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 
 
 def infer_type(expr: relax.Expr) -> relax.Expr:
-    """Infer the types of calls that Python's operators (``x + y``) made without, in place.
-
-    A variable without a type ends the walk: nothing above the variable can be inferred.
-    """
+    """Infer the types of a graph's calls in place, up to a variable without a type."""
     seen: set[int] = set()
     stack = [(expr, False)]
     while stack:
@@ -48,11 +45,10 @@ def _infer_node(expr: relax.Expr) -> None:
     except RelayError:
         raise
     except Exception as error:  # upstream's inference raises many classes
-        raise RelayError(
-            f"the operands do not fit the operator: {explain(error)}",
-            where=f"{_operator_name(expr.op)} of {', '.join(str(arg.ty) for arg in expr.args)}",
-            fix="look at the operands' shapes and dtypes",
-        ) from error
+        where = f"{_operator_name(expr.op)} of {', '.join(str(arg.ty) for arg in expr.args)}"
+        what = f"the operands do not fit the operator: {explain(error)}"
+        fix = "look at the operands' shapes and dtypes"
+        raise RelayError(what, where=where, fix=fix) from error
 
 
 def explain(problem: Exception) -> str:
@@ -71,10 +67,8 @@ def _operator_name(op: Any) -> str:
 def normalize(mod: ir.IRModule) -> ir.IRModule:
     """Turn the graphs in a module's functions into bindings, with all types inferred.
 
-    ``main`` gets the symbol by which TVM knows what can be called from outside; Relay's attribute
-    ``Compiler`` of a function gets Relax's ``Codegen`` beside it, and numbers in attributes become
-    plain, as the reader of the text form has them. A module that is normal already is returned as
-    it is. `RelayError` where a type cannot be inferred, or a variable is free.
+    Functions get the attributes that Relax wants (`_missing`). A module that is normal already is
+    returned as it is. `RelayError` where a type cannot be inferred, or a variable is free.
     """
     todo = {
         var: func
@@ -89,11 +83,9 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
         new = func if is_normal(func) else normal(func, callees)
         free = [free.name for free in relax.analysis.free_vars(new)]
         if free:
-            raise RelayError(
-                f"nothing binds {', '.join(map(repr, free))}",
-                where=f"@{var.name_hint} of {', '.join(p.name for p in func.params) or 'nothing'}",
-                fix=f"make {free[0]} a parameter of the function, or a constant",
-            )
+            what, where = f"nothing binds {', '.join(map(repr, free))}", f"@{var.name_hint}"
+            fix = f"make {free[0]} a parameter of the function, or a constant"
+            raise RelayError(what, where=f"{where} of {_parameters(func)}", fix=fix)
         missing = _missing(var, func)
         made.update_func(var, new.with_attrs(missing) if missing else new)
     return made
@@ -138,9 +130,8 @@ def normal(
 ) -> Any:
     """Turn a function's graph into bindings, and the graphs of the functions in it.
 
-    The `callees` are the module's functions, for the types of calls of them; `scopes` counts this
-    function and those around it. `RelayError` where a type cannot be inferred, or tuples, functions
-    or branches nest too deep.
+    The `callees` are the module's functions, whose calls get their types; `scopes` counts the
+    functions around. `RelayError` where a type cannot be inferred, or something nests too deep.
     """
     graph.check_scopes(scopes)
 
@@ -148,11 +139,9 @@ def normal(
         if isinstance(after, relax.Function):
             untyped = [param.name for param in after.params if not graph.has_type(param)]
             if untyped:
-                raise RelayError(
-                    f"the parameter {untyped[0]!r} of a function inside a function has no type",
-                    where=f"the function of {', '.join(param.name for param in after.params)}",
-                    fix="give it one: relay.var(name, shape=..., dtype=...)",
-                )
+                what = f"the parameter {untyped[0]!r} of a function inside a function has no type"
+                fix = "give it one: relay.var(name, shape=..., dtype=...)"
+                raise RelayError(what, where=f"the function of {_parameters(after)}", fix=fix)
             return after if is_normal(after) else normal(after, callees, scopes + 1)
         if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
             var, callee = callees[after.name_hint]
@@ -161,20 +150,21 @@ def normal(
             return var
         return infer_type(after)
 
-    attrs = func.attrs
     try:
         body = inline_bindings(func.body)
         sizes: graph.Sizes = {}
         for node in graph.post_order(body):
             graph.check_size(node, sizes)
         body = graph.transform(infer_type(body), change)
-        made = graph.to_anf(list(func.params), body, attrs)
+        return graph.to_anf(list(func.params), body, func.attrs)
     except RelayError:
         raise
     except Exception as error:  # Relax's inference raises many classes
-        raise RelayError(
-            f"the types in a function cannot be inferred: {telling(error)}",
-            where=f"the function of {', '.join(param.name for param in func.params) or 'nothing'}",
-            fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
-        ) from error
-    return made
+        what = f"the types in a function cannot be inferred: {telling(error)}"
+        fix = "give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)"
+        where = f"the function of {_parameters(func)}"
+        raise RelayError(what, where=where, fix=fix) from error
+
+
+def _parameters(func: relax.Function) -> str:
+    return ", ".join(param.name for param in func.params) or "nothing"

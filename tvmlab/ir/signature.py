@@ -39,20 +39,18 @@ class Signature:
         for param in func.params:
             where = f"main({param.name}: {param.ty})"
             if not isinstance(param.ty, relax.TensorType):
+                fix = "pass tensors: each field of a tuple as a parameter of its own"
                 raise CompileError(
-                    f"parameter {param.name!r} is not a tensor",
-                    where=where,
-                    fix="flatten it: let main take each field of a tuple as a parameter of its own"
-                    if isinstance(param.ty, relax.TupleType)
-                    else "pass tensors; bind other parameters before compiling",
+                    f"parameter {param.name!r} is not a tensor", where=where, fix=fix
                 )
             if param.ty.shape is None:
+                fix = (
+                    f'tvmlab.load(model, shapes={{{param.name!r}: (1, 3, "n")}}), with a name for '
+                )
                 raise CompileError(
                     f"parameter {param.name!r} is a tensor, and its shape is not known",
                     where=where,
-                    fix="give it when the model is imported: "
-                    f'tvmlab.load(model, shapes={{{param.name!r}: (1, 3, "n")}}), with a name for '
-                    "each size that is only known at run time",
+                    fix=f"give it: {fix}each size that is only known at run time",
                 )
             inputs.append(Input(param.name, _sizes(param.ty.shape), str(param.ty.dtype)))
         outputs = _outputs(func.ret_ty, "output")

@@ -1,7 +1,5 @@
 """One table for both directions: how Relay and Relax write the same operator.
 
-A row has Relay's name, operands and attributes (in the order in which Relay prints them, with
-their defaults) and two functions: `to_relax` makes the Relax call, `from_relax` takes it apart.
 Relay's operators that Relax lacks are registered under ``relax.relay.NAME`` (see
 `tvmlab.ir.dialect`), so that each Relay call is one Relax call.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 import ast
 import difflib
 import numbers
-import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,17 +26,16 @@ Operands = Sequence[Expr]
 Values = dict[str, Any]
 Written = tuple[Operands, Values]
 
-REQUIRED = object()
-"""The default of an attribute that every call has to give."""
+REQUIRED = object()  # the default of an attribute that every call has to give
 
 
 @dataclass(frozen=True)
 class Attribute:
     """An attribute of a Relay operator.
 
-    The kind is ``"int"``, ``"float"``, ``"number"`` (a float, or an integer that stays one),
-    ``"bool"``, ``"str"`` (dtypes too), ``"ints"`` (a list, nested or not, or None) or ``"any"`` (an
-    integer boxed in the metadata section, or a list).
+    The kind is ``"int"``, ``"float"``, ``"number"`` (an integer stays one), ``"bool"``, ``"str"``
+    (dtypes too), ``"ints"`` (a list, nested or not, or None) or ``"any"`` (a list or an integer,
+    which Relay boxes in the metadata section).
     """
 
     name: str
@@ -51,13 +47,10 @@ class Attribute:
 class Operator:
     """A row of the table: Relay's name of an operator, and Relax's with ``relax.``.
 
-    ``to_relax(operands, attributes)`` makes one Relax call from typed Relax expressions and plain,
-    complete attributes. ``from_relax(call)`` returns Relay's operands and all attributes, in the
-    order in which Relay prints them, or None where this row does not describe the call.
-
-    The `signature` is the order of arguments in Relay's Python function, where it is not operands,
-    then attributes, and `defaults` are those of the function that differ from the operator's.
-    `also` has further Relax operators that this row writes, for Relay operators of two forms.
+    ``to_relax(operands, attributes)`` makes one Relax call from complete attributes.
+    ``from_relax(call)`` returns Relay's operands and all attributes, in the order in which Relay
+    prints them, or None where this row does not describe the call. `signature` and `defaults` are
+    those of Relay's Python function where they differ; `also` has the second form in Relax.
     """
 
     name: str
@@ -76,9 +69,6 @@ class Operator:
         return {attribute.name: attribute for attribute in self.attributes}
 
 
-# A capital letter for an axis, and a number with a small letter for the inner part of one.
-LAYOUT = re.compile("([A-Z]|[1-9][0-9]*[a-z])+")
-
 _BY_NAME: dict[str, Operator] = {}
 _BY_RELAX: dict[str, list[Operator]] = {}
 
@@ -93,10 +83,7 @@ def add(row: Operator) -> Operator:
 
 
 def attributes(spec: str) -> tuple[Attribute, ...]:
-    """Read the attributes of a row from text, such as ``"axis:int=-1 shape:ints dtype:str="``.
-
-    The default of a string is not quoted; an attribute without ``=`` is required.
-    """
+    """Read attributes from ``"axis:int=-1 shape:ints dtype:str="``; ``=`` makes them optional."""
     found = []
     for item in spec.split():
         name, _, rest = item.partition(":")
@@ -123,18 +110,13 @@ def native(
 ) -> None:
     """Put an operator into the table that Relax has as well.
 
-    Names are separated by spaces, and `spec` is as in `attributes`; `relax_name` is Relax's name
-    without ``relax.``, where it is another. ``to_relax(*operands, **attributes)`` makes Relax's
-    call; the default calls Relax's function with the `arguments`. `from_relax` is as in `Operator`;
-    the default returns the first arguments and the attributes of the call. `known` has the values
-    of attributes that Relax does not have: a function gets the call, and returns None where Relay
-    cannot express it.
-
-    ``expand(*operands, **attributes)`` returns Relax expressions that compute the same as
-    ``relax.relay.NAME``, where Relax's operator does not cover all of Relay's: `to_relax` returns
-    None for the rest. `infer` is as in `tvmlab.ir.dialect.register`; the default infers the type of
-    the expansion. The `renamed` are Relax's names of attributes, after a "!" where it has the
-    opposite.
+    Names are separated by spaces, `spec` is as in `attributes`, and `relax_name` is Relax's name
+    where it is another. ``to_relax(*operands, **attributes)`` makes Relax's call (default: calls
+    Relax's function), `from_relax` is as in `Operator` (default: reads the call's attributes), and
+    `known` has the attributes that Relax lacks, or is a function that returns them, or None where
+    Relay cannot express the call. The `renamed` are Relax's names of attributes, after a "!" where
+    Relax has the opposite. Where `to_relax` returns None, the call is one of ``relax.relay.NAME``,
+    which computes ``expand(*operands, **attributes)``, with the type of that or of `infer`.
     """
     whole, ours = f"relax.{relax_name or name}", f"relax.relay.{name}" if expand else ""
     rows, names = attributes(spec), tuple(operands.split())
@@ -302,10 +284,9 @@ def written(call: Call) -> tuple[Operator, Sequence[Expr], dict[str, Any]] | Non
 def complete_attributes(
     row: Operator, given: Mapping[str, Any], *, python: bool = False
 ) -> dict[str, Any]:
-    """Complete the attributes of a call, as plain Python values in the row's order.
+    """Complete the attributes of a call, in the row's order; `python` takes its `defaults`.
 
-    `python` is for calls of Relay's Python function, whose defaults can differ. `RelayError` for an
-    attribute that is unknown, missing or of the wrong kind.
+    `RelayError` for an attribute that is unknown, missing or of the wrong kind.
     """
     for name in given:
         if name not in row.by_name:
@@ -345,37 +326,15 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
     if kind == "str" and isinstance(value, (str, np.dtype, type, ir.PrimType)):
         # What a tensor's type has for a dtype, `checked_type.dtype`, is a type itself.
         named = isinstance(value, (str, ir.PrimType))
-        text = str(value) if named else np.dtype(value).name
-        if attribute.name.endswith("layout") and text != attribute.default:
-            _check_layout(row, attribute, text)
-        return text
+        return str(value) if named else np.dtype(value).name
     if kind == "any":
         return _ints(value, found, value)
     if kind == "ints" and (listed := _ints(value, found, None)) is not None:
         return listed if isinstance(listed, list) else [listed]
     what = {"int": "an integer", "bool": "True or False", "str": "a string", "ints": "integers"}
-    raise RelayError(
-        f"the attribute {attribute.name!r} of {row.name} is {what.get(kind, 'a number')}, "
-        f"not {value!r}",
-        where=row.name,
-    )
-
-
-def _check_layout(row: Operator, attribute: Attribute, layout: str) -> None:
-    """Refuse a layout whose axes are others than those of the default.
-
-    An attribute whose default is empty has the axes of the row's first layout.
-    """
-    defaults = [a.default for a in (attribute, *row.attributes) if a.name.endswith("layout")]
-    letters = next(filter(None, defaults))
-    axes = sorted(filter(str.isupper, layout))
-    inner = {letter.upper() for letter in layout if letter.islower()}
-    if not LAYOUT.fullmatch(layout) or axes != sorted(letters) or not inner <= set(letters):
-        raise RelayError(
-            f"{attribute.name} of {row.name} is {layout!r}, which is no order of {letters}",
-            where=f"{row.name}, attribute {attribute.name}",
-            fix=f"give each of the letters {letters} once",
-        )
+    wanted = f"{what.get(kind, 'a number')}, not {value!r}"
+    error = f"the attribute {attribute.name!r} of {row.name} is {wanted}"
+    raise RelayError(error, where=row.name)
 
 
 def _number(value: Any) -> bool | int | float | None:

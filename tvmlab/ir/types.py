@@ -1,8 +1,4 @@
-"""What is known of a call's operands, and what they have to be.
-
-A type in Relax may be known in part: a dtype without a shape, a shape with unknown sizes. Then the
-checks here let pass what they cannot know, as Relay's type relations wait for what is incomplete.
-"""
+"""What is known of a call's operands, and checks that let pass what is not known."""
 
 from __future__ import annotations
 
@@ -33,22 +29,22 @@ class Tensor:
         """The place to name in an error."""
         return f"{self.call}, operand {self.name}"
 
+    def error(self, what: str, attribute: str = "", fix: str | None = None) -> ShapeError:
+        """Make the error for the operand, or for an attribute of the call."""
+        where = f"{self.call}, attribute {attribute}" if attribute else self.where
+        return ShapeError(what, where=where, fix=fix)
+
     def rank(self, *allowed: int) -> None:
         """Require a number of dimensions, where it is known."""
         if self.ndim >= 0 and self.ndim not in allowed:
             wanted = " or ".join(str(n) for n in allowed)
-            raise ShapeError(
-                f"{self.name} has {self.ndim} dimensions; {self.call} takes {wanted}",
-                where=self.where,
-            )
+            raise self.error(f"{self.name} has {self.ndim} dimensions; {self.call} takes {wanted}")
 
     def holds(self, dtypes: Collection[str]) -> None:
         """Require one of some dtypes, where it is known."""
         if self.dtype and self.dtype not in dtypes:
-            raise InputError(
-                f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}",
-                where=self.where,
-            )
+            what = f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}"
+            raise InputError(what, where=self.where)
 
     def axis(self, axis: int) -> int:
         """Count an axis from the front, where the number of dimensions is known."""
@@ -56,10 +52,7 @@ class Tensor:
             return axis
         count = max(self.ndim, 1)  # a scalar has one channel
         if not -count <= axis < count:
-            raise ShapeError(
-                f"axis {axis} is out of range: {self.name} has {self.ndim} dimensions",
-                where=self.where,
-            )
+            raise self.error(f"axis {axis} is out of range: {self.name} has {self.ndim} dimensions")
         return axis % count
 
     def size(self, axis: int) -> Any:
@@ -116,12 +109,9 @@ def parameter(
         along = "" if axis is None else f" along axis {axis}"
         wanted = f"there are {channels} channels{along}"
         wanted = "a scalar is needed" if channels == 1 and axis is None else wanted
-        raise ShapeError(
-            f"{operand.name} has {length} values; {wanted}",
-            where=operand.where,
-            fix="give a scalar, or one value for each channel where channels may differ"
-            + ("" if axis is None else "; the axis is an argument of the call"),
-        )
+        fix = "give a scalar, or one value for each channel where channels may differ"
+        fix += "" if axis is None else "; the axis is an argument of the call"
+        raise operand.error(f"{operand.name} has {length} values; {wanted}", fix=fix)
 
 
 def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
@@ -132,10 +122,8 @@ def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
     sizes = []
     for x, y in zip([1] * (len(long) - len(short)) + short, long, strict=True):
         if differ(x, y) and 1 not in (x, y):
-            raise ShapeError(
-                f"{a.name} of shape {a.shape} and {b.name} of shape {b.shape} do not broadcast",
-                where=b.where,
-            )
+            what = f"{a.name} of shape {a.shape} and {b.name} of shape {b.shape} do not broadcast"
+            raise b.error(what)
         # A symbolic size beside a number other than 1 has to be that number.
         first = x if isinstance(x, int) else y
         last = y if first is x else x
@@ -150,11 +138,8 @@ def expression(call: str, name: str, value: Any) -> relax.Expr:
     fix = "give a variable or a constant"
     if isinstance(value, (int, float)):
         fix = f"give tvm.relax.const({value}, {'int32' if 'zero_point' in name else 'float32'!r})"
-    raise InputError(
-        f"{name} is of class {type(value).__name__}, not an expression",
-        where=f"{call}, operand {name}",
-        fix=fix,
-    )
+    what = f"{name} is of class {type(value).__name__}, not an expression"
+    raise InputError(what, where=f"{call}, operand {name}", fix=fix)
 
 
 def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> relax.Call:
@@ -174,12 +159,6 @@ def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any])
             # Whose zero point it is: the result's, the second operand's or the first's.
             owner = operand.removesuffix("zero_point").removesuffix("_")
             tensor = given[1] if owner in ("kernel", "weight", "rhs", "y") else given[0]
-            dtype = _dtype(made if owner == "output" else tensor)
-            checks.zero_point(value.value.numpy(), short, operand, dtype or "int32", None)
+            dtype = getattr((made if owner == "output" else tensor).ty, "dtype", None) or "int32"
+            checks.zero_point(value.value.numpy(), short, operand, str(dtype), None)
     return made
-
-
-def _dtype(value: relax.Expr) -> str:
-    """Return a tensor's dtype, "" where it is unknown."""
-    ty = value.ty
-    return str(ty.dtype) if isinstance(ty, relax.TensorType) and ty.dtype else ""

@@ -24,10 +24,8 @@ def by_axis(operand: Tensor, layout: str, letters: str) -> dict[str, Any]:
 
 def _check_order(operand: Tensor, layout: str, letters: str) -> None:
     if sorted(layout) != sorted(letters):
-        raise ShapeError(
-            f'layout "{layout}" is not understood: it has to be an order of {letters}.',
-            where=operand.where,
-        )
+        what = f'layout "{layout}" is not understood: it has to be an order of {letters}.'
+        raise operand.error(what)
 
 
 def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, int]]:
@@ -39,20 +37,16 @@ def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, in
         return [(size, size) for size in (given if len(given) == spatial else [*given] * spatial)]
     if len(given) == 2 * spatial:
         return list(zip(given[:spatial], given[spatial:], strict=True))
-    raise ShapeError(
-        f"padding {list(given)} has {len(given)} sizes; 1, {spatial} or {2 * spatial} are needed",
-        where=where,
-    )
+    what = f"{len(given)} sizes; 1, {spatial} or {2 * spatial} are needed"
+    raise ShapeError(f"padding {list(given)} has {what}", where=where)
 
 
 def steps(given: Sequence[int], spatial: int, call: str, name: str) -> list[int]:
     """Return one positive number for each spatial axis."""
     found = list(given) * spatial if len(given) == 1 else list(given)
     if len(found) != spatial or any(size < 1 for size in found):
-        raise ShapeError(
-            f"{name} is {list(given)}; {spatial} positive numbers are needed",
-            where=f"{call}, attribute {name}",
-        )
+        what = f"{name} is {list(given)}; {spatial} positive numbers are needed"
+        raise ShapeError(what, where=f"{call}, attribute {name}")
     return found
 
 
@@ -61,10 +55,8 @@ def _arranged(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | N
     _check_order(data, layout, "".join(sizes))
     found = [sizes[axis] for axis in layout]
     if any(isinstance(size, int) and size < 1 for size in found):
-        raise ShapeError(
-            f"the result would have shape {found}: the window is larger than the padded data",
-            where=data.where,
-        )
+        why = "the window is larger than the padded data"
+        raise data.error(f"the result would have shape {found}: {why}")
     return None if any(size is None for size in found) else found
 
 
@@ -75,10 +67,8 @@ def _implied(weight: Tensor, a: dict[str, Any], name: str, derived: Any) -> Any:
         return derived
     listed = given if isinstance(given, list) else [given]
     if len(listed) != len(known) or any(map(differ, known, listed)):
-        raise ShapeError(
-            f"{name} is {given}; the weight of shape {weight.shape} makes {derived}",
-            where=f"{weight.call}, attribute {name}",
-        )
+        what = f"{name} is {given}; the weight of shape {weight.shape} makes {derived}"
+        raise weight.error(what, name)
     return given if None in known else derived
 
 
@@ -91,16 +81,11 @@ def convolution(
     w = by_axis(weight, a["kernel_layout"], "OI" + spatial)
     whole = not transposed and isinstance(x["C"], int)
     if groups < 1 or (whole and x["C"] % groups):
-        raise ShapeError(
-            f"groups is {groups}; the data has {x['C']} channels", where=f"{call}, attribute groups"
-        )
+        raise data.error(f"groups is {groups}; the data has {x['C']} channels", "groups")
     multiplied = not transposed and depthwise(x["C"], w["O"], groups)
     if not multiplied and differ(x["C"] // groups if whole else x["C"], w["I"]):
-        raise ShapeError(
-            f"weight has {w['I']} input channels; the data of shape {data.shape} "
-            f"has {x['C']} in {groups} groups",
-            where=weight.where,
-        )
+        what = f"the data of shape {data.shape} has {x['C']} in {groups} groups"
+        raise weight.error(f"weight has {w['I']} input channels; {what}")
     factor = w["I"] if multiplied else groups if transposed else 1
     made = None if w["O"] is None or factor is None else w["O"] * factor
     out = {"N": x["N"], "C": _implied(weight, a, "channels", made)}
@@ -150,13 +135,7 @@ def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
 
 
 def pooled(length: Any, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool) -> Any:
-    """Count the windows along an axis.
-
-    Notes
-    -----
-    Relay's `Pool2DRel` counts a window of padding too; Relax (0.27), ONNX Runtime and PyTorch do
-    not, and a network of theirs keeps its shapes.
-    """
+    """Count the windows along an axis as Relax does; Relay counts a window of padding too."""
     rest = length + sum(pads) - reach
     if not ceil_mode:
         return rest // stride + 1
@@ -185,17 +164,12 @@ def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[A
     if data.ndim == 0:
         data.rank(1, 2)
     if differ(data.size(-1), weight.size(1)):
-        raise ShapeError(
-            f"weight has {weight.size(1)} inputs; the data of shape {data.shape} has "
-            f"{data.size(-1)}",
-            where=weight.where,
-        )
+        what = f"the data of shape {data.shape} has {data.size(-1)}"
+        raise weight.error(f"weight has {weight.size(1)} inputs; {what}")
     made = weight.size(0)
     if units is not None and differ(made, units):
-        raise ShapeError(
-            f"units is {units}; the weight of shape {weight.shape} makes {made}",
-            where=f"{data.call}, attribute units",
-        )
+        what = f"units is {units}; the weight of shape {weight.shape} makes {made}"
+        raise data.error(what, "units")
     made = units if made is None else made
     known = data.shape is not None and made is not None
     return [*data.shape[:-1], made] if known and data.shape else None, made
@@ -210,15 +184,10 @@ def batch_matmul_shape(x: Tensor, y: Tensor, a: dict[str, Any]) -> list[Any] | N
     rows, inner = x.shape[:0:-1] if a["transpose_a"] else x.shape[1:]
     other, columns = y.shape[:0:-1] if a["transpose_b"] else y.shape[1:]
     if differ(inner, other):
-        raise ShapeError(
-            f"{x.name} of shape {x.shape} and {y.name} of shape {y.shape} have inner sizes "
-            f"{inner} and {other}",
-            where=y.where,
-        )
+        shapes = f"{x.name} of shape {x.shape} and {y.name} of shape {y.shape}"
+        raise y.error(f"{shapes} have inner sizes {inner} and {other}")
     batches = x.shape[0], y.shape[0]
     if differ(*batches) and 1 not in batches:
-        raise ShapeError(
-            f"{x.name} has {batches[0]} matrices, {y.name} {batches[1]}", where=y.where
-        )
+        raise y.error(f"{x.name} has {batches[0]} matrices, {y.name} {batches[1]}")
     one = isinstance(batches[0], int) and batches[0] == 1
     return [batches[1] if one else batches[0], rows, columns]

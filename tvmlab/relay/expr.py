@@ -144,7 +144,7 @@ def Call(
     """Make a call, typed where its arguments are."""
     operands = [infer_type(as_expr(arg)) for arg in args]
     if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
-        return infer_type(attrs.row.to_relax(operands, attrs.values))
+        return infer_type(attrs.row.to_relax(operands, dict(attrs)))
     if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key:
         what = f"the operator {op.name} has attributes, and none are given"
         raise RelayError(what, fix="call its function, such as relay.nn.softmax")

@@ -1,8 +1,4 @@
-"""The two operators that mark where a compiler's part of a graph begins and ends.
-
-They compute nothing: each is on an edge and returns its operand. The passes of
-`tvmlab.ir.partition` put them there and take them away again.
-"""
+"""The two operators that mark where a compiler's part of a graph begins and ends."""
 
 from __future__ import annotations
 

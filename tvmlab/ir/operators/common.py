@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tvm import ir, relax, tirx
 
@@ -13,54 +13,52 @@ from ..table import Values as Values
 from ..table import Written as Written
 from ..types import Tensor, plain, view
 
-T = TypeVar("T")
 Dims = list[Any]
 """Sizes: integers where they are known, TIR expressions where they are symbols."""
 
 
-def _view(given: ir.Type, what: str) -> Tensor:
-    call, _, name = what.partition(" ")
-    return view(call, name, given)
+def _view(given: ir.Type, what: str = "the operand") -> Tensor:
+    return view(*what.split(" ", 1), given)
 
 
-def dims(given: ir.Type, what: str = "the operand") -> Dims | None:
+def dims(given: ir.Type) -> Dims | None:
     """Return a tensor's sizes, or None where its shape is unknown."""
-    return _view(given, what).shape
+    return _view(given).shape
 
 
-def rank(given: ir.Type, what: str = "the operand") -> int | None:
+def rank(given: ir.Type) -> int | None:
     """Return how many axes a tensor has, or None where that is unknown."""
-    ndim = _view(given, what).ndim
+    ndim = _view(given).ndim
     return None if ndim < 0 else ndim
 
 
-def dtype(given: ir.Type, what: str = "the operand") -> str:
+def dtype(given: ir.Type) -> str:
     """Return a tensor's dtype, or "" where it is unknown."""
-    return _view(given, what).dtype
+    return _view(given).dtype
 
 
 def need_dims(given: ir.Type, what: str) -> Dims:
     """Return a tensor's sizes; `RelayError` where they are unknown."""
-    return _need(dims(given, what), "shape", what)
+    shape: Dims = _need(_view(given, what).shape, "shape", what)
+    return shape
 
 
 def need_rank(given: ir.Type, what: str) -> int:
     """Return how many axes a tensor has; `RelayError` where that is unknown."""
-    return _need(rank(given, what), "shape", what)
+    ndim = _view(given, what).ndim
+    return int(_need(None if ndim < 0 else ndim, "shape", what))
 
 
 def need_dtype(given: ir.Type, what: str) -> str:
     """Return a tensor's dtype; `RelayError` where it is unknown."""
-    return _need(dtype(given, what) or None, "dtype", what)
+    return str(_need(_view(given, what).dtype or None, "dtype", what))
 
 
-def _need(found: T | None, noun: str, what: str) -> T:
+def _need(found: Any, noun: str, what: str) -> Any:
     if found is None:
-        raise RelayError(
-            f"the {noun} of {what} must be known",
-            where=what.split(" ")[0],
-            fix="give the variable a type: relay.var(name, shape=..., dtype=...)",
-        )
+        fix = "give the variable a type: relay.var(name, shape=..., dtype=...)"
+        where = what.split(" ")[0]
+        raise RelayError(f"the {noun} of {what} must be known", where=where, fix=fix)
     return found
 
 
@@ -68,11 +66,9 @@ def axes(given: Sequence[int], ndim: int, what: str) -> list[int]:
     """Count axes from the front; `RelayError` where one is outside ``[-ndim, ndim)``."""
     for axis in given:
         if not -ndim <= axis < ndim:
-            raise RelayError(
-                f"axis {axis} of {what} is outside its {ndim} dimensions",
-                where=what.split(" ")[0],
-                fix=f"give an axis from {-ndim} to {ndim - 1}",
-            )
+            fix = f"give an axis from {-ndim} to {ndim - 1}"
+            outside = f"axis {axis} of {what} is outside its {ndim} dimensions"
+            raise RelayError(outside, where=what.split(" ")[0], fix=fix)
     return [axis % ndim for axis in given]
 
 

@@ -1,8 +1,7 @@
 """Rows for what is computed element by element.
 
-The sources are `src/relay/op/tensor/{binary,unary}.cc` and `topi/{broadcast,elemwise}.h` of TVM
-0.18: ``divide`` and ``mod`` of integers truncate, ``round`` takes halves away from zero. Relay's
-fast operators approximate on the CPU; here they are the exact ones.
+As in `topi/{broadcast,elemwise}.h` of TVM 0.18, ``divide`` and ``mod`` of integers truncate, and
+``round`` takes halves away from zero. Relay's fast operators are the exact ones here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Rows for windows over images: convolutions, pooling, resizing, channels moved into space.
 
-Names, attributes and types are those of src/relay/op/nn/{convolution,pooling,upsampling,nn}.cc and
-src/relay/op/image/resize.cc (TVM 0.18). Relax knows neither ``channels`` nor ``kernel_size`` of a
-convolution, which the weight's shape implies. They are checked against it on reading and taken from
-it on writing.
+The sources are src/relay/op/nn/{convolution,pooling,upsampling,nn}.cc and image/resize.cc of TVM
+0.18. Relax has no ``channels`` and ``kernel_size`` of a convolution: the weight's shape has them.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from tvm.relax import op
 from ...errors import RelayError
 from .. import graph
 from ..table import arguments, native, stands_for
-from ..types import differ, plain, result, view
-from ..windows import by_axis, convolution, depthwise, padding
+from ..types import Tensor, differ, plain, result, view
+from ..windows import by_axis, convolution, depthwise, padding, pooled
 from .common import Values, ints, need_dims
 
 _IMPLIED = ("channels", "kernel_size")
@@ -50,11 +48,7 @@ def _convolution(spatial: str) -> None:
     make = getattr(op.nn, name[3:])
 
     def needs_ours(data: relax.Expr, kernel: relax.Expr, a: Values) -> bool:
-        """Check a convolution, and return whether Relax's own would lose or refuse it.
-
-        It would lose ``channels`` and ``kernel_size`` where the weight's shape is not known, and
-        refuses a depthwise weight that Relay stores as (channels, multiplier).
-        """
+        """Check a convolution, and return whether Relax's own would lose or refuse it."""
         if _split_in_parts(a["kernel_layout"], spatial):
             return False
         x, w = view(name, "data", data.ty), view(name, "weight", kernel.ty)
@@ -133,10 +127,9 @@ def _pool(spatial: str, kind: str) -> None:
             if min(a[attribute], default=1) < 1:
                 what = f"{attribute} of {name} is {a[attribute]}"
                 raise RelayError(what, where=name, fix="give 1 or more")
-        made = getattr(op.nn, name[3:])(data, **arguments(a))
-        if a["ceil_mode"] and graph.has_type(data):
-            _same_windows(name, spatial, graph.typed(made), data, a)
-        return made
+        if a["ceil_mode"]:
+            _same_windows(name, spatial, view(name, "data", data.ty), a)
+        return getattr(op.nn, name[3:])(data, **arguments(a))
 
     spec = (
         f"pool_size:ints strides:ints={_each(1, n)} dilation:ints={_each(1, n)} "
@@ -146,23 +139,18 @@ def _pool(spatial: str, kind: str) -> None:
     native(name, "data", spec, to_relax=to_relax, defaults={"pool_size": [1] * n})
 
 
-def _same_windows(name: str, spatial: str, made: relax.Expr, data: relax.Expr, a: Values) -> None:
+def _same_windows(name: str, spatial: str, data: Tensor, a: Values) -> None:
     """Refuse the windows that Relay counts and Relax leaves out: all in the padding at the end."""
-    if made.ty.shape is None or sorted(a["out_layout"] or a["layout"]) != sorted("NC" + spatial):
+    if data.shape is None or sorted(a["layout"]) != sorted("NC" + spatial):
         return
-    for i, (before, after) in enumerate(padding(a["padding"], len(spatial), name)):
-        old, new = (
-            layout.index(spatial[i]) for layout in (a["layout"], a["out_layout"] or a["layout"])
-        )
-        reach = (a["pool_size"][i] - 1) * a["dilation"][i] + 1
-        rest = data.ty.shape[old] + before + after - reach
-        if differ(plain(-(-rest // a["strides"][i]) + 1), plain(made.ty.shape[new])):
-            raise RelayError(
-                f"with ceil_mode, the last window of {name} along {spatial[i]} holds padding "
-                "only: Relay counts it, Relax does not",
-                where=f"{name}, attribute ceil_mode",
-                fix="use ceil_mode=False, or less padding",
-            )
+    for i, pads in enumerate(padding(a["padding"], len(spatial), name)):
+        stride, reach = a["strides"][i], (a["pool_size"][i] - 1) * a["dilation"][i] + 1
+        size = data.size(a["layout"].index(spatial[i]))
+        relays = -(-(size + sum(pads) - reach) // stride) + 1
+        if differ(plain(relays), plain(pooled(size, reach, stride, pads, True))):
+            what = f"with ceil_mode, the last window of {name} along {spatial[i]} holds padding "
+            fix = "use ceil_mode=False, or less padding"
+            raise data.error(what + "only: Relay counts it, Relax does not", "ceil_mode", fix)
 
 
 def _adaptive(spatial: str) -> None:
@@ -187,7 +175,8 @@ for _spatial in ("W", "HW", "DHW"):
 def _global(name: str, reduce: Callable[..., relax.Expr]) -> None:
     @stands_for(name, "data", "layout:str=NCHW out_layout:str=")
     def _(data: relax.Expr, layout: str, out_layout: str) -> relax.Expr:
-        by_axis(view(name, "data", data.ty), layout, "NCHW")
+        for order in (layout, out_layout or layout):
+            by_axis(view(name, "data", data.ty), order, "NCHW")
         made = reduce(data, axis=[layout.index("H"), layout.index("W")], keepdims=True)
         if (out_layout or layout) == layout:
             return made

@@ -1,7 +1,6 @@
 """Rows for operators that pick elements by their places, or make tensors of values and shapes.
 
-The sources are `src/relay/op/tensor/transform.cc`, `relay/attrs/{transform,algorithm}.h` and
-`topi/transform.h` of TVM 0.18.
+The sources are `src/relay/op/tensor/transform.cc` and `topi/transform.h` of TVM 0.18.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ def _strided_slice(
 ) -> relax.Expr:
     over = list(range(len(begin or ()))) if axes is None else axes
     if begin is None or end is None or not len(begin) == len(end) == len(over):
-        raise RelayError(
-            f"strided_slice needs begin, end and axes of one length, not {begin}, {end}, {over}",
-            where="strided_slice",
-        )
+        what = f"begin, end and axes of one length, not {begin}, {end}, {over}"
+        raise RelayError(f"strided_slice needs {what}", where="strided_slice")
     if strides is not None and len(strides) > len(begin) > 0:
         what = f"strided_slice has {len(begin)} places to begin and strides {strides}"
         raise RelayError(what, where="strided_slice")
@@ -48,11 +45,8 @@ def _strided_slice(
             for length, first, size in zip(whole, begin, end, strict=True)
         ]
     elif slice_mode != "end":
-        raise RelayError(
-            f"strided_slice knows no mode {slice_mode!r}",
-            where="strided_slice",
-            fix='give slice_mode="end" or "size"',
-        )
+        what, fix = f"strided_slice knows no mode {slice_mode!r}", 'give slice_mode="end" or "size"'
+        raise RelayError(what, where="strided_slice", fix=fix)
     # One stride of 1 is how Relay says that there are none, and Relax by leaving them out.
     if strides is None or (strides == [1] and len(begin) != 1):
         return op.strided_slice(data, over, begin, end)
@@ -181,11 +175,9 @@ _filled("full", "fill_value", {"shape": []})
 
 def _immediate(bound: relax.Expr) -> Any:
     if not isinstance(bound, ir.GenericConst) or rank(bound.ty) != 0:
-        raise RelayError(
-            "start, stop and step of arange must be constants of one number each",
-            where="arange",
-            fix="give them with relay.const, or bind the parameters first",
-        )
+        what = "start, stop and step of arange must be constants of one number each"
+        fix = "give them with relay.const, or bind the parameters first"
+        raise RelayError(what, where="arange", fix=fix)
     kind, value = need_dtype(bound.ty, "arange's bound"), bound.value.numpy()[()]
     if "float" in kind:
         return tirx.FloatImm(kind, float(value))

@@ -5,7 +5,7 @@ Names, attributes and types are those of src/relay/op/nn/nn.cc and pad.cc (TVM 0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from tvm import ir, relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from .. import dialect
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
 from ..windows import batch_matmul_shape, dense_shape
@@ -29,48 +28,35 @@ def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
     return op.permute_dims(operand, [*range(last - 1), last, last - 1])
 
 
-def _dense_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    data, weight = view("nn.dense", "data", types[0]), view("nn.dense", "weight", types[1])
-    shape, _ = dense_shape(data, weight, a["units"])
-    return result(shape, a["out_dtype"] or data.dtype, data.ndim)
-
-
-@stands_for("nn.dense", "data weight", "units:int=None out_dtype:str=", infer=_dense_type)
+@stands_for("nn.dense", "data weight", "units:int=None out_dtype:str=")
 def _dense(data: relax.Expr, weight: relax.Expr, units: int | None, out_dtype: str) -> relax.Expr:
+    given = (view("nn.dense", *one) for one in (("data", data.ty), ("weight", weight.ty)))
+    dense_shape(*given, units)
     return op.matmul(data, _turned(weight, True), out_dtype or None)
 
 
-def _matmul_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    def turned(place: int, turn: bool) -> Tensor:
-        known = view("nn.matmul", f"tensor_{'ab'[place]}", types[place])
+def _check_matmul(x: Tensor, y: Tensor, a: Values) -> None:
+    def turned(known: Tensor, turn: bool) -> Tensor:
         if not turn or known.shape is None:
             return known
         return replace(known, shape=[*known.shape[:-2], *known.shape[:-3:-1]])
 
     # `dense_shape` takes the second one transposed.
-    first, second = turned(0, a["transpose_a"]), turned(1, not a["transpose_b"])
-    shape, _ = dense_shape(first, second, a["units"])
-    return result(shape, a["out_dtype"] or first.dtype, first.ndim)
+    dense_shape(turned(x, a["transpose_a"]), turned(y, not a["transpose_b"]), a["units"])
 
 
-def _batch_matmul_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    x, y = (view("nn.batch_matmul", f"tensor_{'ab'[i]}", types[i]) for i in range(2))
-    return result(batch_matmul_shape(x, y, a), a["out_dtype"] or x.dtype, 3)
-
-
-def _product(a: relax.Expr, b: relax.Expr, **given: Any) -> relax.Expr:
-    first, second = _turned(a, given["transpose_a"]), _turned(b, given["transpose_b"])
-    return op.matmul(first, second, given["out_dtype"] or None)
-
-
-def _matmul_row(name: str, ndim: int, infer: dialect.Infer) -> None:
+def _matmul_row(name: str, ndim: int, check: Callable[[Tensor, Tensor, Values], Any]) -> None:
     """Add a product of matrices: Relax's own where both have `ndim` axes and none is transposed."""
 
+    def expand(*given: relax.Expr, **a: Any) -> relax.Expr:
+        x, y = (view(name, f"tensor_{'ab'[i]}", one.ty) for i, one in enumerate(given))
+        check(x, y, a)
+        first, second = _turned(given[0], a["transpose_a"]), _turned(given[1], a["transpose_b"])
+        return op.matmul(first, second, a["out_dtype"] or None)
+
     def to_relax(*given: relax.Expr, **a: Any) -> relax.Expr | None:
-        if a["transpose_a"] or a["transpose_b"] or any(rank(x.ty) != ndim for x in given):
-            return None
-        infer([x.ty for x in given], a)
-        return op.matmul(*given, a["out_dtype"] or None)
+        ours = a["transpose_a"] or a["transpose_b"] or any(rank(x.ty) != ndim for x in given)
+        return None if ours else expand(*given, **a)
 
     def known(call: relax.Call) -> Values | None:
         if any(rank(x.ty) != ndim for x in call.args):
@@ -87,14 +73,13 @@ def _matmul_row(name: str, ndim: int, infer: dialect.Infer) -> None:
         "matmul",
         to_relax=to_relax,
         known=known,
-        expand=_product,
-        infer=infer,
+        expand=expand,
         defaults=None if ndim == 2 else {"transpose_b": True},
     )
 
 
-_matmul_row("nn.matmul", 2, _matmul_type)
-_matmul_row("nn.batch_matmul", 3, _batch_matmul_type)
+_matmul_row("nn.matmul", 2, _check_matmul)
+_matmul_row("nn.batch_matmul", 3, batch_matmul_shape)
 
 
 @stands_for("nn.bias_add", "data bias", "axis:int=1")
@@ -105,11 +90,8 @@ def _bias_add(data: relax.Expr, bias: relax.Expr, axis: int) -> relax.Expr:
         values.holds((known.dtype,))
     size = known.size(axis)
     if size is not None and differ(size, values.size(0)):
-        raise RelayError(
-            f"bias has {values.size(0)} values; the data of shape {known.shape} has {size} along "
-            f"axis {axis}",
-            where=values.where,
-        )
+        what = f"the data of shape {known.shape} has {size} along axis {axis}"
+        raise values.error(f"bias has {values.size(0)} values; {what}")
     behind = tuple(range(1, known.ndim - known.axis(axis)))
     if not behind:
         return op.add(data, bias)
@@ -136,19 +118,14 @@ _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 
 
 def _check_pad(data: Tensor, pad_width: list[Any], pad_mode: str = "constant") -> None:
-    where = "nn.pad, attribute pad_width"
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pad_width):
-        raise RelayError(f"pad_width {pad_width} is not a list of pairs", where=where)
+        raise data.error(f"pad_width {pad_width} is not a list of pairs", "pad_width")
     if data.ndim >= 0 and len(pad_width) != data.ndim:
-        raise RelayError(
-            f"pad_width has {len(pad_width)} pairs; the data has {data.ndim} dimensions",
-            where=where,
-        )
+        what = f"pad_width has {len(pad_width)} pairs; the data has {data.ndim} dimensions"
+        raise data.error(what, "pad_width")
     if pad_mode not in _MODES:
-        raise RelayError(
-            f'pad_mode is "{pad_mode}"; nn.pad takes {", ".join(_MODES)}.',
-            where="nn.pad, attribute pad_mode",
-        )
+        what = f'pad_mode is "{pad_mode}"; nn.pad takes {", ".join(_MODES)}.'
+        raise data.error(what, "pad_mode")
 
 
 def _pad_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
@@ -239,11 +216,7 @@ native(
 
 
 def _norm(name: str, spec: str) -> None:
-    """Add a layer, instance or group normalization.
-
-    Relax's own multiply and add whatever ``scale`` and ``center`` are, so they serve where both
-    are set, and a registered operator elsewhere.
-    """
+    """Add a normalization; Relax's own multiply and add whatever ``scale`` and ``center`` are."""
     layer = name == "nn.layer_norm"
 
     def over(axis: int, ndim: int) -> list[int]:

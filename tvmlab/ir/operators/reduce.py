@@ -1,8 +1,7 @@
 """Rows for reductions: sums and the like over whole axes.
 
-The sources are `src/relay/op/tensor/reduce.cc` and `topi/reduction.h` of TVM 0.18: no axis, or an
-empty list of them, means all; ``exclude`` means all but those given. The mean of integers
-truncates, that of float16 is summed in float32, and ``argmax`` returns int32.
+In `src/relay/op/tensor/reduce.cc` of TVM 0.18, no axis or an empty list means all, the mean of
+integers truncates, that of float16 is summed in float32, and ``argmax`` returns int32.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ _REDUCE = "axis:ints=None keepdims:bool=False exclude:bool=False"
 def _reduced(a: Values, ndim: int, name: str) -> list[int]:
     """List the axes that a call reduces, counted from the front, in order."""
     if a["exclude"] and a["axis"] is None:
-        raise RelayError(
-            f"{name} cannot exclude axes when none are given", where=name, fix="give axis=[...]"
-        )
+        what = f"{name} cannot exclude axes when none are given"
+        raise RelayError(what, where=name, fix="give axis=[...]")
     given = axes(a["axis"] or range(ndim), ndim, f"{name} data")
     if a["exclude"] and a["axis"]:
         return [axis for axis in range(ndim) if axis not in given]
@@ -65,11 +63,8 @@ for _name in ("sum", "max", "min", "prod"):
 def _count(shape: Dims, over: Sequence[int], name: str) -> int:
     for axis in over:
         if not isinstance(shape[axis], int):
-            raise RelayError(
-                f"{name} needs to know the size of axis {axis}, which is {shape[axis]}",
-                where=name,
-                fix="give the data a static shape",
-            )
+            what = f"{name} needs to know the size of axis {axis}, which is {shape[axis]}"
+            raise RelayError(what, where=name, fix="give the data a static shape")
     return math.prod(shape[axis] for axis in over)
 
 

@@ -23,9 +23,8 @@ from .common import Dims, Values, axes, dims, ints, need_dims, need_rank
 def _resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
     """Return the shape that Relay's `InferNewShape` makes of a ``newshape``.
 
-    A number there is a size; 0, the size at this place (or no elements, with `allowzero`); -1, what
-    is left over; -2, all sizes from this place on; -3, the product of the next two; -4, the next
-    size split into the two numbers that follow, of which one can be -1.
+    0 copies a size (or is one, with `allowzero`), -1 is what is left over, -2 copies all the rest,
+    -3 multiplies the next two, and -4 splits the next into the two numbers that follow.
     """
 
     def error(why: str) -> RelayError:

@@ -3,11 +3,8 @@
 In order: `MergeComposite` makes one function of each match of a pattern, `AnnotateTarget` marks
 what a compiler supports, `MergeCompilerRegions` joins what it marked into regions, and
 `PartitionGraph` lifts each region into a global function of its own. `LowerRegions` takes those
-functions on to code.
-
-Upstream's counterparts leave other regions than Relay. `FuseOpsByPattern` prefers the match nearer
-to the inputs, cuts out matches whose inner value is used outside, and looks into dataflow blocks
-only; `MergeCompositeFunctions` joins composite functions only.
+functions on to code. Upstream's `FuseOpsByPattern` and `MergeCompositeFunctions` leave other
+regions than Relay's passes.
 """
 
 from .annotate import AnnotateTarget, compiler_begin, compiler_end

@@ -13,8 +13,7 @@ from ..patterns.rewriter import attribute, change_bodies
 
 assert operators.__all__, "the table of operators is filled by importing its rows"
 
-DEFAULT = "default"
-"""The compiler that stands for TVM itself: what no other compiler takes."""
+DEFAULT = "default"  # TVM itself, which takes the rest
 
 
 def compiler_begin(data: relax.Expr, compiler: str) -> relax.Call:
@@ -76,9 +75,8 @@ class AnnotateTarget:
 
     Notes
     -----
-    The source is Relay's `src/relay/transforms/annotate_target.cc`. Where some operands of a call
-    bear marks already and some do not, Relay moved the marked ones to the front; here operands
-    keep their places. Functions inside of functions stay unmarked.
+    The source is Relay's `src/relay/transforms/annotate_target.cc`, which moved operands that have
+    marks already to the front. Functions inside of functions stay unmarked.
     """
 
     def __init__(self, targets: str | Sequence[str], include_non_call_ops: bool = True) -> None:

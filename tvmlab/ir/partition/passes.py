@@ -14,16 +14,13 @@ from .. import graph
 from ..patterns import DFPattern
 from ..patterns.rewriter import attribute, change_bodies, cut_graph
 
-Entry = Sequence[Any]
-"""``(name, pattern)`` or ``(name, pattern, check)``."""
-
 
 @tvm.transform.module_pass(opt_level=0)
 class MergeComposite:
     """The pass: each match of a pattern becomes a function, and a call of it.
 
-    The functions stand where they are called, with the attributes ``Composite``, the pattern's name
-    in the table, and ``PartitionedFromPattern``, the operators inside.
+    The functions have the attributes ``Composite``, the pattern's name in the table, and
+    ``PartitionedFromPattern``, the operators inside.
 
     Parameters
     ----------
@@ -36,13 +33,9 @@ class MergeComposite:
     ------
     RelayError
         An entry of the table is something else.
-
-    Notes
-    -----
-    The source is Relay's `src/relay/transforms/merge_composite.cc`.
     """
 
-    def __init__(self, pattern_table: Sequence[Entry]) -> None:
+    def __init__(self, pattern_table: Sequence[Any]) -> None:
         self.table = [_entry(entry) for entry in pattern_table]
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
@@ -63,20 +56,16 @@ def _entry(entry: Any) -> tuple[str, DFPattern, Callable[[relax.Expr], Any]]:
         parts.append(lambda extracted: True)
     if len(parts) == 3 and isinstance(parts[1], DFPattern) and callable(parts[2]):
         return str(parts[0]), parts[1], parts[2]
-    raise RelayError(
-        "a pattern table holds (name, pattern) and (name, pattern, check)",
-        where=f"MergeComposite: {entry!r}"[:200],
-        fix="make patterns with tvmlab.relay.dataflow_pattern",
-    )
+    what = "a pattern table holds (name, pattern) and (name, pattern, check)"
+    fix = "make patterns with tvmlab.relay.dataflow_pattern"
+    raise RelayError(what, where=f"MergeComposite: {entry!r}"[:200], fix=fix)
 
 
 @tvm.transform.module_pass(opt_level=0)
 class InlineRegions:
-    """The pass: what no code generator takes goes back to where it was cut out.
+    """The pass: inline each region without a global function ``relax.ext.COMPILER``.
 
-    A region is inlined where no global function ``relax.ext.COMPILER`` is registered, and so is
-    each nested function outside of the other regions. Relay refused to build such a module; here
-    TVM's own code computes the same results.
+    Nested functions outside of the other regions are inlined as well.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:

@@ -19,8 +19,8 @@ from .annotate import DEFAULT, compiler_end, compiler_of, is_begin, is_end, oper
 class Region:
     """A connected part of a graph that one compiler takes, numbered by the first mark in it.
 
-    `inputs` and `outputs` are the `compiler_begin` and `compiler_end` calls at its border, in
-    Relay's order; `members` are the numbers of the regions that it has taken in, as bits.
+    `inputs` and `outputs` are the marks at its border; `members` are the numbers of the regions
+    that it has taken in, as bits.
     """
 
     def __init__(self, number: int, begin: relax.Call) -> None:
@@ -30,11 +30,10 @@ class Region:
 
 
 class Regions:
-    """The regions of one graph, which has to stay alive as long as they are asked about it.
+    """The regions of one graph (Relay's `src/relay/analysis/annotated_region_set.cc`).
 
-    The source is Relay's `src/relay/analysis/annotated_region_set.cc`. A `compiler_begin` opens a
-    region; a node joins the regions of its operands, up to a `compiler_end`, into one. Marks that
-    do not fit together raise `RelayError`.
+    A `compiler_begin` opens a region; a node joins the regions of its operands, up to a
+    `compiler_end`, into one. `RelayError` where the marks do not fit together.
     """
 
     def __init__(self, body: relax.Expr) -> None:
@@ -66,11 +65,9 @@ class Regions:
         region = self.of(end.args[0])
         if region is None or region.compiler != compiler_of(end):
             begun = f"one of {region.compiler}" if region else "no region"
-            raise RelayError(
-                f"compiler_end of {compiler_of(end)!r} closes {begun}",
-                where=_name_of(end.args[0]),
-                fix="put compiler_begin of the same compiler on each operand of that part",
-            )
+            what = f"compiler_end of {compiler_of(end)!r} closes {begun}"
+            fix = "put compiler_begin of the same compiler on each operand of that part"
+            raise RelayError(what, where=_name_of(end.args[0]), fix=fix)
         region.outputs.append(end)
         self._of[graph.key(end)] = region
 
@@ -81,11 +78,9 @@ class Regions:
             return
         for region in found:
             if region is None:
-                raise RelayError(
-                    f"one operand is inside of a part of {first.compiler!r}, another is in none",
-                    where=_name_of(node),
-                    fix="put compiler_begin on each operand that comes from outside",
-                )
+                what = f"one operand is inside of a part of {first.compiler!r}, another is in none"
+                fix = "put compiler_begin on each operand that comes from outside"
+                raise RelayError(what, where=_name_of(node), fix=fix)
             self.merge(region, first)
         self._of[graph.key(node)] = first
 
@@ -109,12 +104,8 @@ class MergeCompilerRegions:
     """The pass: fewer marks, and between them larger regions.
 
     A region is joined with the regions of the same compiler that its inputs come from, unless a
-    path from one to the other leads through a third, because then neither could run first.
-
-    Notes
-    -----
-    The source is Relay's `src/relay/transforms/merge_compiler_regions.cc`. Relay followed paths
-    through unmarked nodes for `if` only, and made regions that need their own results elsewhere.
+    path from one to the other leads through a third, because then neither could run first. Relay's
+    `merge_compiler_regions.cc` followed paths through unmarked nodes for `if` only.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
@@ -183,11 +174,10 @@ class PartitionGraph:
     """The pass: a global function for each region, and a call of it in the region's place.
 
     The function's name is ``tvmgen_MODULE_COMPILER_FUNCTION_NUMBER`` and its parameters are named
-    ``COMPILER_NUMBER_iINDEX``. It bears Relay's attributes ``Compiler``, ``Primitive``, ``Inline``
+    ``COMPILER_NUMBER_iINDEX``. It has Relay's attributes ``Compiler``, ``Primitive``, ``Inline``
     and ``global_symbol``, and ``Codegen`` for `relax.transform.RunCodegen`. Several outputs come
-    as a tuple. Marks of the compiler ``"default"`` go. A global function
-    ``relay.ext.COMPILER.optimize`` gets each function as ``main`` of a module and returns a better
-    one.
+    as a tuple. A global function ``relay.ext.COMPILER.optimize`` gets each function as ``main`` of
+    a module and returns a better one. The source is Relay's `partition_graph.cc`.
 
     Parameters
     ----------
@@ -200,12 +190,7 @@ class PartitionGraph:
     Raises
     ------
     RelayError
-        The marks are not those of regions (see `tvmlab.ir.partition.regions`), or a region needs
-        its own result.
-
-    Notes
-    -----
-    The source is Relay's `src/relay/transforms/partition_graph.cc`.
+        The marks are not those of regions, or a region needs its own result.
     """
 
     def __init__(self, mod_name: str | None = "default", bind_constants: bool = True) -> None:
@@ -271,11 +256,9 @@ class _Lift:
         inside = {graph.key(var) for pairs in self.params.values() for var, _ in pairs}
         for node in graph.post_order(result):
             if graph.key(node) in inside:
-                raise RelayError(
-                    "a value from inside of a compiler's part is used outside of it",
-                    where=f"the part whose parameter is {node.name}",
-                    fix="put compiler_end on each result of that part",
-                )
+                what = "a value from inside of a compiler's part is used outside of it"
+                fix = "put compiler_end on each result of that part"
+                raise RelayError(what, where=f"the part with the parameter {node.name}", fix=fix)
         return result
 
     def _region(self, node: relax.Expr) -> Region:
@@ -285,11 +268,9 @@ class _Lift:
 
     def _new(self, node: relax.Expr) -> relax.Expr:
         if graph.key(node) not in self.done:
-            raise RelayError(
-                "a compiler's part of the graph needs its own result",
-                where=self.name.format("COMPILER"),
-                fix="put compiler_begin and compiler_end so that no way leads out and in again",
-            )
+            what = "a compiler's part of the graph needs its own result"
+            fix = "put compiler_begin and compiler_end so that no way leads out and in again"
+            raise RelayError(what, where=self.name.format("COMPILER"), fix=fix)
         return self.done[graph.key(node)]
 
     def _change(self, node: relax.Expr) -> relax.Expr:

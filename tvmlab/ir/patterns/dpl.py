@@ -1,9 +1,4 @@
-"""A Relay pattern as one of today's, for passes such as FuseOpsByPattern.
-
-`relax.dpl` looks at Relax's own operands and attributes, and has no dominators, branches, lets or
-tuples of any length. A part without a form there is an error that names it; the rest matches the
-same calls.
-"""
+"""A Relay pattern as one of today's, for passes such as FuseOpsByPattern."""
 
 from __future__ import annotations
 
@@ -47,11 +42,8 @@ def to_dpl(pattern: p.DFPattern) -> dpl.DFPattern:
 
 
 def _no_form(what: str) -> RelayError:
-    return RelayError(
-        f"{what} has no form in relax.dpl.",
-        where="to_dpl",
-        fix="Use the pattern's own match, partition or rewrite: they take all of Relay's patterns.",
-    )
+    fix = "Use the pattern's own match, partition or rewrite: they take all of Relay's patterns."
+    return RelayError(f"{what} has no form in relax.dpl.", where="to_dpl", fix=fix)
 
 
 def _wildcard(pattern: p.WildcardPattern, done: Any) -> Any:

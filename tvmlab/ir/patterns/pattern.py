@@ -1,7 +1,7 @@
 """Relay's pattern language: one class for each kind of pattern, which matches by recursion.
 
-Two patterns are the same only if they are one object, which is how a pattern in Relay says "the
-same expression again". The source of every rule is TVM's ``src/relay/ir/dataflow_matcher.cc``.
+Two patterns are the same only if they are one object. The source of every rule is TVM's
+``src/relay/ir/dataflow_matcher.cc``: an alternative that matched is not taken back, for one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,7 @@ Node = Any
 
 
 class Matcher:
-    """The state of matching patterns against expressions of one graph.
-
-    As in Relay, an alternative that matched is not taken back when the pattern around it fails.
-    After a match, `found` has the expressions that each part of the pattern matched.
-    """
+    """Matches patterns; `found` has the expressions that each part of the last pattern matched."""
 
     def __init__(self, tree: DominatorTree) -> None:
         self.tree, self.view = tree, tree.view
@@ -63,11 +59,9 @@ class Matcher:
         before = self.found.get(pattern) if self.once else None
         if before:
             if len(before) > 1:
-                raise RelayError(
-                    "A pattern that matched several expressions is used for a single one.",
-                    where=type(pattern).__name__,
-                    fix="Use another pattern object there, made in the same way.",
-                )
+                what = "A pattern that matched several expressions is used for a single one."
+                fix = "Use another pattern object there, made in the same way."
+                raise RelayError(what, where=type(pattern).__name__, fix=fix)
             return bool(before[0].same_as(expr))
         mark = len(self.matched)
         if not pattern._matches(expr, self):
@@ -91,6 +85,10 @@ class Matcher:
         for pattern in self.matched[mark:]:
             self.found.pop(pattern, None)
         del self.matched[mark:]
+
+
+def _binary(name: str) -> Callable[[DFPattern, DFPattern], CallPattern]:
+    return lambda one, other: is_op(name)(one, other)
 
 
 @dataclass_transform(eq_default=False)
@@ -132,17 +130,8 @@ class DFPattern:
     def __or__(self, other: DFPattern) -> AltPattern:
         return AltPattern(self, other)
 
-    def __add__(self, other: DFPattern) -> CallPattern:
-        return is_op("add")(self, other)
-
-    def __sub__(self, other: DFPattern) -> CallPattern:
-        return is_op("subtract")(self, other)
-
-    def __mul__(self, other: DFPattern) -> CallPattern:
-        return is_op("multiply")(self, other)
-
-    def __truediv__(self, other: DFPattern) -> CallPattern:
-        return is_op("divide")(self, other)
+    __add__, __sub__ = _binary("add"), _binary("subtract")
+    __mul__, __truediv__ = _binary("multiply"), _binary("divide")
 
     def has_attr(self, attrs: dict[str, Any]) -> AttrPattern:
         """Match where this does and these attributes have these values (see `has_attr`)."""
@@ -169,21 +158,16 @@ class DFPattern:
         return self | option_constructor(self)
 
 
-Patterns: TypeAlias = Sequence[DFPattern] | None
-"""The patterns of operands or fields; None for any."""
-
-Found: TypeAlias = dict[DFPattern, list[Node]]
-"""What each part of a pattern matched."""
+Patterns: TypeAlias = Sequence[DFPattern] | None  # None for any
+Found: TypeAlias = dict[DFPattern, list[Node]]  # what each part of a pattern matched
 
 
 def checked(part: Any) -> DFPattern:
     """Return a part of a pattern, or refuse what is no pattern."""
     if not isinstance(part, DFPattern):
-        raise RelayError(
-            f"{part!r} ({type(part).__name__}) is no pattern of Relay's language.",
-            where="dataflow_pattern",
-            fix="Take wildcard() for anything; TVM's own tvm.relax.dpl is another language.",
-        )
+        what = f"{part!r} ({type(part).__name__}) is no pattern of Relay's language."
+        fix = "Take wildcard() for anything; TVM's own tvm.relax.dpl is another language."
+        raise RelayError(what, where="dataflow_pattern", fix=fix)
     return part
 
 
@@ -475,11 +459,9 @@ def _type_of(expr: Node) -> ir.Type:
     if isinstance(expr, OperatorName):
         return expr.op.ty
     if not graph.has_type(infer_type(expr)):
-        raise RelayError(
-            "A pattern asks for the type of an expression that has none.",
-            where=str(expr),
-            fix="Give the variables types: relay.var(name, shape=..., dtype=...).",
-        )
+        what = "A pattern asks for the type of an expression that has none."
+        fix = "Give the variables types: relay.var(name, shape=..., dtype=...)."
+        raise RelayError(what, where=str(expr), fix=fix)
     return expr.ty
 
 
@@ -497,21 +479,12 @@ def _equal(wanted: Any, has: Any) -> bool:
 
 
 def is_op(op_name: str) -> ExprPattern:
-    """Match a Relay operator by its name, such as ``"nn.conv2d"``.
-
-    Raises
-    ------
-    RelayError
-        If no operator has that name; the closest one is named.
-    """
+    """Match a Relay operator by its name, such as ``"nn.conv2d"``; `RelayError` for another."""
     row = table.find(op_name)
     if row is None:
         near = table.closest(op_name)
-        raise RelayError(
-            f"No Relay operator is named {op_name!r}.",
-            where="is_op",
-            fix=f"The closest known name is {near!r}." if near else None,
-        )
+        fix = f"The closest known name is {near!r}." if near else None
+        raise RelayError(f"No Relay operator is named {op_name!r}.", where="is_op", fix=fix)
     pattern = ExprPattern(ir.Op.get(row.relax))
     pattern.names = frozenset([op_name])
     return pattern
@@ -535,8 +508,7 @@ def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePa
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
     """Match what the pattern does if these attributes have these values.
 
-    A call has Relay's attributes, with defaults filled in, a function its own, and an operator
-    ``"TOpPattern"``, which says how it can be fused.
+    An operator has the attribute ``"TOpPattern"``, which says how it can be fused.
     """
     return AttrPattern(pattern or wildcard(), attrs)
 

@@ -33,7 +33,7 @@ class DFPatternCallback:
     Parameters
     ----------
     require_type : bool
-        Relay's. A graph over typed variables has its types anyway.
+        Relay's; without effect, because graphs have their types.
     rewrite_once : bool
         Whether the rule is done after the first round in which it changed something.
     """
@@ -78,8 +78,7 @@ def rewrite(
     expr : tvm.relax.Expr
         A graph, bindings or a function.
     mod : tvm.IRModule, optional
-        The module that the expression belongs to. Its functions carry their types with them, so
-        nothing is looked up in it.
+        Relay's; nothing is looked up in it.
 
     Returns
     -------
@@ -89,7 +88,7 @@ def rewrite(
     Raises
     ------
     RelayError
-        If a hundred rounds were not enough, a rule has no pattern, or a callback returns no
+        After a hundred rounds, for a rule without a pattern, or a callback's result that is no
         expression.
     """
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
@@ -102,11 +101,10 @@ def rewrite(
                 rules.remove(rule)
         if same_graph(last, root):
             return in_form_of(expr, first, root)
-    raise RelayError(
-        f"After {_ROUNDS} rounds of rewriting the graph still changes.",
-        where=", ".join(type(rule).__name__ for rule in rules),
-        fix="Look for rules that undo each other, or use rewrite_once=True.",
-    )
+    where = ", ".join(type(rule).__name__ for rule in rules)
+    fix = "Look for rules that undo each other, or use rewrite_once=True."
+    what = f"After {_ROUNDS} rounds of rewriting the graph still changes."
+    raise RelayError(what, where=where, fix=fix)
 
 
 def partition(
@@ -156,11 +154,9 @@ def cut_graph(
     return _replace(pattern, root, change, view)
 
 
-# As a method too, which Relay's patterns have.
-DFPattern.partition = partition
+DFPattern.partition = partition  # as a method too, which Relay's patterns have
 
-_Done = dict[int, relax.Expr]
-"""The new expression for each expression of the old graph, by its identity."""
+_Done = dict[int, relax.Expr]  # the new expressions, by the keys of the old ones
 
 
 def _replace(
@@ -192,8 +188,8 @@ def _rewrite_once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
 def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModule:
     """Rewrite the body of every Relax function of a module with a rule, operands first.
 
-    Unlike in `rewrite`, a match may use expressions that other matches use, or that are used
-    elsewhere. Functions with a `match_cast` and those of other compilers stay as they are.
+    Unlike in `rewrite`, a match can use expressions that are used elsewhere. Functions with a
+    `match_cast` and those of other compilers stay as they are.
     """
     pattern, view = p.checked(rule.pattern), View()
 
@@ -220,8 +216,7 @@ def change_bodies(
 ) -> tvm.IRModule:
     """Replace the body of each Relax function, a graph, by ``change(body, name of the function)``.
 
-    Functions of other compilers are passed over, as Relay's pass manager does, and without `casts`
-    those with a `match_cast`, because a graph holds the value that is cast alone.
+    Functions of other compilers stay, and without `casts` those with a `match_cast`.
     """
     made = {}
     with graph.no_collection():
@@ -257,19 +252,14 @@ def _apply(
     if not isinstance(made, ir.Expr) and hasattr(made, "__tvm_ffi_object__"):
         made = made.__tvm_ffi_object__()
     if not isinstance(made, ir.Expr):
-        raise RelayError(
-            f"A callback returned {made!r}, which is no expression.",
-            where=f"{type(rule).__name__}.callback",
-            fix="Return what takes the match's place; return post to change nothing.",
-        )
+        what = f"A callback returned {made!r}, which is no expression."
+        fix = "Return what takes the match's place; return post to change nothing."
+        raise RelayError(what, where=f"{type(rule).__name__}.callback", fix=fix)
     return post if same_graph(infer_type(made), post) else made
 
 
 def same_graph(a: relax.Expr, b: relax.Expr) -> bool:
-    """Return whether two graphs are structurally equal; free variables equal themselves only.
-
-    TVM's own comparison recurses, and ends the process on graphs some thousand calls deep.
-    """
+    """Return whether two graphs are structurally equal; TVM's own comparison cannot go deep."""
     seen: set[tuple[int, int]] = set()
     stack = [(a, b)]
     while stack:
@@ -350,10 +340,6 @@ class _Finder:
         self.tried = 0
 
     def matches(self) -> dict[int, Match]:
-        """Find the matches by the identity of the expression that the whole pattern matches.
-
-        The bodies of functions that a partition made are left alone.
-        """
         matcher, matches = Matcher(self.tree), {}
         partitioned: set[int] = set()
         for expr in reversed(self.tree.order):

@@ -1,8 +1,7 @@
 """How Relay sees a Relax graph: calls by Relay's names, bodies and branches as parts of a node.
 
-One Relay call is one Relax call, but not always with the same operands: the value that `nn.pad`
-pads with is an attribute in Relax, and the shape of a `reshape` is an operand. Patterns are written
-for Relay's side, so they are matched against the call that `table` reads from Relax's call.
+Patterns are written for Relay's operands and attributes, so they are matched against the call that
+`table` reads from Relax's call: the shape of a `reshape` is an operand in Relax only.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import ir, relax
 
@@ -33,8 +32,7 @@ class OperatorName:
         return self == other
 
 
-@dataclass(frozen=True)
-class RelayCall:
+class RelayCall(NamedTuple):
     """A call as Relay sees it: its operator or function, and Relay's operands and attributes."""
 
     head: OperatorName | relax.Expr
@@ -122,10 +120,7 @@ class View:
 
 
 def in_form_of(given: relax.Expr, root: relax.Expr, result: relax.Expr) -> Any:
-    """Return a result in the form of the input: bindings for a function with bindings.
-
-    `root` is the graph of `given`; where `result` is that graph, `given` itself is returned.
-    """
+    """Return a result in the form of the input, whose graph is `root`."""
     if result.same_as(root):
         return given
     functions = isinstance(given, relax.Function) and isinstance(result, relax.Function)
@@ -137,8 +132,7 @@ def in_form_of(given: relax.Expr, root: relax.Expr, result: relax.Expr) -> Any:
 class DominatorTree:
     """The users of each expression of a graph, and the one user that all its uses lead to.
 
-    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. Operators are no nodes here. Most
-    patterns need no dominators, so everything is computed at its first use.
+    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. All is computed at its first use.
     """
 
     def __init__(self, root: relax.Expr, view: View) -> None:
@@ -150,10 +144,7 @@ class DominatorTree:
         return self.view.order(self.root)
 
     def inputs(self, expr: relax.Expr) -> list[relax.Expr]:
-        """List the expressions whose values an expression computes from: not the function called.
-
-        The value of a `let` flows into the variable, and only the rest into the `let`.
-        """
+        """List what an expression computes from: no function called, nothing that a `let` binds."""
         if isinstance(expr, relax.Call):
             return self.view.call(expr).operands
         parts = self.view.parts(expr)
@@ -253,9 +244,7 @@ def fusion_kind(names: Iterable[str], attribute: str) -> int | None:
         return None
     kinds = {_KINDS.get(name) for name in names}
     if attribute != "TOpPattern" or len(kinds) != 1 or None in kinds:
-        raise RelayError(
-            f"The attribute {attribute!r} of {' or '.join(sorted(names))} is not known.",
-            where="has_attr",
-            fix='Ask for "TOpPattern", or list the operators: is_op("a") | is_op("b").',
-        )
+        what = f"The attribute {attribute!r} of {' or '.join(sorted(names))} is not known."
+        fix = 'Ask for "TOpPattern", or list the operators: is_op("a") | is_op("b").'
+        raise RelayError(what, where="has_attr", fix=fix)
     return kinds.pop()
