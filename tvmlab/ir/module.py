@@ -133,6 +133,23 @@ def is_normal(func: relax.Function) -> bool:
     return not any(param.ty.is_missing() for param in func.params)
 
 
+def _typed_by_callees(
+    func: relax.Function, callees: Mapping[str, tuple[Any, Any]]
+) -> tuple[list[relax.Var], relax.Expr]:
+    """Return parameters and body; what has no type gets that of the callee's parameter."""
+    body, new = inline_bindings(func.body), {}
+    untyped = {graph.key(param): param for param in func.params if not graph.has_type(param)}
+    for node in graph.post_order(body) if untyped and callees else ():
+        if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
+            _, callee = callees.get(node.op.name_hint, (None, None))
+            for arg, wanted in zip(node.args, getattr(callee, "params", ()), strict=False):
+                if graph.key(arg) in untyped:
+                    param = untyped.pop(graph.key(arg))
+                    new[param] = relax.Var(param.name, wanted.ty)
+    params = [new.get(param, param) for param in func.params]
+    return params, graph.substitute(body, new) if new else body
+
+
 def normal(
     func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None, scopes: int = 1
 ) -> Any:
@@ -163,12 +180,12 @@ def normal(
 
     attrs = func.attrs
     try:
-        body = inline_bindings(func.body)
+        params, body = _typed_by_callees(func, callees or {})
         sizes: graph.Sizes = {}
         for node in graph.post_order(body):
             graph.check_size(node, sizes)
         body = graph.transform(infer_type(body), change)
-        made = graph.to_anf(list(func.params), body, attrs)
+        made = graph.to_anf(params, body, attrs)
     except RelayError:
         raise
     except Exception as error:  # Relax's inference raises many classes
