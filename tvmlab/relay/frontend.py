@@ -29,8 +29,7 @@ def from_onnx(
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
-    convert_config: Mapping[str, Any] | None = None,
-    export_node_renames_path: str | None = None,
+    **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import an ONNX model as a module, and the parameters that are not frozen.
 
@@ -50,9 +49,7 @@ def from_onnx(
     ModelError, UnsupportedOperatorError, ShapeError, RelayError
         As `tvmlab.load`, or another argument of Relay's is given.
     """
-    name = "frontend.from_onnx"
-    refuse(name, opset=opset, convert_config=convert_config)
-    refuse(name, export_node_renames_path=export_node_renames_path)
+    refuse("frontend.from_onnx", opset=opset, **options)
     from ..frontend.onnx import import_proto
 
     where, proto = "ModelProto", getattr(model, "proto", model)
@@ -75,7 +72,7 @@ def from_tflite(
     model: Any,
     shape_dict: Mapping[str, Sequence[int]] | None = None,
     dtype_dict: Mapping[str, str] | None = None,
-    op_converter: Any = None,
+    **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a TensorFlow Lite model as a module, whose weights are constants, and an empty dict.
 
@@ -91,7 +88,7 @@ def from_tflite(
     ModelError, UnsupportedOperatorError, ShapeError
         See `tvmlab.load`.
     """
-    refuse("frontend.from_tflite", op_converter=op_converter)
+    refuse("frontend.from_tflite", **options)
     from ..frontend.tflite import import_bytes
 
     where = "tflite.Model"
@@ -107,10 +104,7 @@ def from_pytorch(
     input_infos: Sequence[Any],
     custom_convert_map: Mapping[str, Any] | None = None,
     default_dtype: str = "float32",
-    use_parser_friendly_name: bool = False,
-    keep_quantized_weight: bool = False,
-    export_renamed_c_graph_path: str | None = None,
-    preserve_pytorch_scopes: bool = False,
+    **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a PyTorch model as a module, and its weights.
 
@@ -128,11 +122,7 @@ def from_pytorch(
     ModelError, UnsupportedOperatorError, RelayError
         As `tvmlab.load`, or another argument of Relay's is given.
     """
-    name = "frontend.from_pytorch"
-    refuse(name, custom_convert_map=custom_convert_map, keep_quantized_weight=keep_quantized_weight)
-    refuse(name, export_renamed_c_graph_path=export_renamed_c_graph_path)
-    refuse(name, preserve_pytorch_scopes=preserve_pytorch_scopes)
-    refuse(name, use_parser_friendly_name=use_parser_friendly_name)
+    refuse("frontend.from_pytorch", custom_convert_map=custom_convert_map, **options)
     from ..frontend.pytorch import import_program
 
     infos = [_info(info, default_dtype) for info in input_infos]
