@@ -141,6 +141,8 @@ SHAPES = [
     case("broadcast_to", Z, shape=[2, 2, 4, 3], want=np.broadcast_to(Z, (2, 2, 4, 3))),
     case("broadcast_to_like", Z, np.zeros((2, 4, 3)), want=np.broadcast_to(Z, (2, 4, 3))),
     case("collapse_sum_like", X, np.zeros((3, 1), "float32"), want=X.sum((0, 2))[:, None]),
+    case("layout_transform", X[None], src_layout="NCHW", dst_layout="NHWC",
+         want=X[None].transpose(0, 2, 3, 1)),
 ]  # fmt: skip
 PLACES = np.array([[0, 5], [-1, 1]], "int32")
 ROWS = np.array([[1, 0, 1], [2, 2, 0]], "int64")
@@ -196,7 +198,18 @@ PICKED = [
     case("shape_of", Z, dtype="int64", want=np.array([2, 1, 3])),
     case("shape_of", Z, want=np.array([2, 1, 3], "int32")),
 ]  # fmt: skip
-CASES = [*ELEMENTS, *REDUCED, *SHAPES, *PICKED]
+MORE = np.arange(12, dtype="float32").reshape(4, 3)
+EINSUMS = [
+    ("bij,jk->bik", X, MORE),
+    ("...ij,jk", X, MORE),
+    ("ij,ij->", X[0], X[1]),
+    ("ii->i", MORE[:3]),
+]
+SUMS = [
+    case("einsum", given, equation=equation, want=np.einsum(equation, *given))
+    for equation, *given in EINSUMS
+]
+CASES = [*ELEMENTS, *REDUCED, *SHAPES, *PICKED, *SUMS]
 
 
 @pytest.mark.parametrize("made", CASES, ids=names(CASES))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tvm import ir, relax
 
 from tests.ir.rows import Draw, modules
-from tests.ir.texts import equal, same_again
+from tests.ir.texts import equal, module, same_again
 from tests.short import examples
 from tvmlab.ir import graph
 from tvmlab.ir.text.printer import astext
@@ -93,3 +93,10 @@ def test_calls_of_nested_functions_are_read_as_they_were_printed(mod: tvm.IRModu
     same_again(mod)
     inferred = transform.InferType()(mod)
     assert equal(inferred, mod), astext(mod)
+
+
+def test_minus_zero_is_no_default() -> None:
+    x = relax.Var("x", relax.TensorType((1, 2, 3, 4), "float32"))
+    given = {"layout": "NCHW", "extrapolation_value": -0.0}
+    text = same_again(module(lambda b, x: b.emit(relax.op.image.resize2d(x, (6, 8), **given)), x))
+    assert "extrapolation_value=-0f" in text

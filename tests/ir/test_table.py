@@ -23,6 +23,7 @@ N = tirx.Var("n", "int64")
 
 
 X, B = var(2, 3, 4), var(2, 3, dtype="bool")
+PAIR = relax.Tuple([X, var(4)])
 UNKNOWN = relax.Var("u")
 NO_SHAPE = relax.Var("v", relax.TensorType(dtype="float32", ndim=3))
 NOTHING = relax.Var("w", relax.TensorType(dtype=None, ndim=-1))
@@ -163,7 +164,7 @@ LAYOUTS = [
     (one.name, attribute.name)
     for one in table.rows()
     for attribute in one.attributes
-    if attribute.name.endswith("layout")
+    if attribute.name.endswith("layout") and one.name != "layout_transform"
 ]
 
 
@@ -218,6 +219,10 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
         ("zeros", [], {"shape": [2]}, "needs a dtype"),
         ("one_hot", [var(2, dtype="int32"), var(), var()], {"depth": 2}, "needs a dtype"),
         ("where", [B, X, X], {}, "do not broadcast|broadcast"),
+        ("layout_transform", [X], {"src_layout": "NCHW", "dst_layout": "NHWC"}, "does not bring"),
+        ("einsum", [PAIR], {"equation": "ijk,k->l"}, "l did not appear in the input"),
+        ("einsum", [PAIR], {"equation": "ijk"}, "about 1 operands, and 2 are given"),
+        ("einsum", [PAIR], {"equation": "ijk,j"}, r"label .j. for operand 1 \(3\)"),
     ],
 )
 def test_calls_that_mean_nothing_say_why(

@@ -37,11 +37,16 @@ def test_a_module_of_an_expression() -> None:
     assert "other" in relay.from_expr(relay.Function([x], x, attrs={"global_symbol": "other"}))
 
 
-def test_functions_without_types_are_refused() -> None:
-    x, a = relay.var("x"), relay.var("a", shape=X)
-    inner = relay.Function([x], relay.nn.relu(x))
-    with pytest.raises(RelayError, match="'x' of a function inside a function has no type"):
-        relay.from_expr(relay.Function([a], inner(a)))
+def test_functions_without_types_take_those_of_their_arguments() -> None:
+    x, w = relay.var("x"), relay.var("w")
+    inner = relay.Function([x, w], relay.nn.conv2d(x, w)).with_attr("Composite", "test.conv")
+    a, b = relay.var("a", shape=X), relay.var("b", shape=(4, 3, 3, 3))
+    main = relay.from_expr(relay.Function([a, b], inner(a, b) + relay.Call(inner, [a, b])))["main"]
+    values = (binding.value for binding in main.body.blocks[0].bindings)
+    found = next(value for value in values if isinstance(value, relax.Function))
+    assert [param.ty for param in found.params] == [a.ty, b.ty]
+    assert found.attrs["Composite"] == "test.conv"
+    assert main.ret_ty == relay.TensorType((1, 4, 6, 6))
     with pytest.raises(RelayError, match="cannot be inferred"):
         relay.from_expr(relay.nn.batch_norm(*(relay.var(name) for name in "abcde"))[0])
 
@@ -75,13 +80,13 @@ def test_a_deep_graph() -> None:
 
 def test_modules_filled_by_hand_are_normalized() -> None:
     x, y = relay.var("x", shape=(2, 3)), relay.var("y", shape=(2, 3))
-    callee, call = relay.GlobalVar("callee"), relay.var("z", shape=(2, 3))
+    callee, call = relay.GlobalVar("callee"), relay.var("z")
     mod = tvm.IRModule()
     mod[callee] = relay.Function([x, y], relay.Tuple([x + y, x]))
     pair = callee(call, call)
     mod["main"] = relay.Function([call], relay.nn.relu(relay.TupleGetItem(pair, 0)))
     made = normalize(mod)
-    assert made["main"].ret_ty == call.ty
+    assert made["main"].ret_ty == made["main"].params[0].ty == x.ty  # as the callee has it
     relax.analysis.well_formed(made)
     assert made["main"].attrs["global_symbol"] == "main"
     assert "global_symbol" not in made["callee"].attrs

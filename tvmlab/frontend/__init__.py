@@ -25,9 +25,8 @@ _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
 _OTHERS = {
     rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
         "this is a picture, an archive, a web page or a Git LFS pointer, not a model",
-        "give an ONNX or TensorFlow Lite model, or the object that torch.export.export returns "
-        "(PyTorch's files are archives that can run code); a picture is the input of a compiled "
-        "model, see tvmlab.models.preprocess",
+        "give an ONNX or TensorFlow Lite model, or the object that torch.export.export returns; "
+        "a picture is the input of a compiled model, see tvmlab.models.preprocess",
     ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
         "this is TVMScript, which is a program in Python: reading it could run anything",
@@ -99,17 +98,14 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         return import_program(model)
     torch = sys.modules.get("torch")  # a module of PyTorch's cannot be here before PyTorch
     if kind.startswith("torch.") or (torch and isinstance(model, torch.nn.Module)):
-        raise ModelError(
-            "a PyTorch module has to be exported before it can be imported",
-            where=kind,
-            fix="load what torch.export.export(module.eval(), (example_input,)) returns",
-        )
-    raise ModelError(
-        "this is not a model that tvmlab can read",
-        where=kind,
-        fix="give a path, bytes, an onnx.ModelProto, a torch.export.ExportedProgram, "
-        "a tvm.ir.IRModule or a tvm.tirx.PrimFunc",
+        what = "a PyTorch module has to be exported before it can be imported"
+        fix = "load what torch.export.export(module.eval(), (example_input,)) returns"
+        raise ModelError(what, where=kind, fix=fix)
+    fix = (
+        "give a path, bytes, an onnx.ModelProto, a torch.export.ExportedProgram, a tvm.ir.IRModule "
+        "or a tvm.tirx.PrimFunc"
     )
+    raise ModelError("this is not a model that tvmlab can read", where=kind, fix=fix)
 
 
 def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
@@ -118,11 +114,8 @@ def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: no path has a null character
         missing = isinstance(error, FileNotFoundError)
-        raise ModelError(
-            "there is no such file" if missing else f"the file cannot be read: {error}",
-            where=str(path),
-            fix="check the path and its permissions",
-        ) from error
+        what = "there is no such file" if missing else f"the file cannot be read: {error}"
+        raise ModelError(what, where=str(path), fix="check the path") from error
     return _load_bytes(data, shapes, where=str(path), folder=path.resolve().parent)
 
 

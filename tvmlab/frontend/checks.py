@@ -28,19 +28,15 @@ def resolve(
     dimension is not given.
     """
     if not isinstance(shapes, (Mapping, type(None))):
-        raise ShapeError(
-            f"shapes is a {type(shapes).__name__}, not a mapping",
-            where=where,
-            fix=f"give a dictionary: shapes={{{next(iter(declared), 'x')!r}: (...)}}",
-        )
+        fix = f"give a dictionary: shapes={{{next(iter(declared), 'x')!r}: (...)}}"
+        what = f"shapes is a {type(shapes).__name__}, not a mapping"
+        raise ShapeError(what, where=where, fix=fix)
     given = {name: shape for name, shape in (shapes or {}).items() if shape is not None}
     unknown = sorted(set(given) - set(declared))
     if unknown:
-        raise ShapeError(
-            f"the model has no input named {', '.join(map(repr, unknown))}",
-            where=where,
-            fix=f"its inputs are {', '.join(map(repr, declared))}",
-        )
+        what = f"the model has no input named {', '.join(map(repr, unknown))}"
+        fix = f"its inputs are {', '.join(map(repr, declared))}"
+        raise ShapeError(what, where=where, fix=fix)
     symbols: dict[str, tirx.Var] = {}
     resolved: dict[str, list[Any]] = {}
     for name, shape in declared.items():
@@ -66,14 +62,10 @@ def resolve(
 def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) -> Any:
     if _is_name(value):
         return symbols.setdefault(value, tirx.Var(value, "int64"))
-    # NumPy's integers are sizes as well.
     if hasattr(value, "__index__") and not isinstance(value, bool) and operator.index(value) > 0:
         return operator.index(value)
-    raise ShapeError(
-        f"input {name!r} has a dimension of {value!r}",
-        where=where,
-        fix="a dimension is a positive integer, or a name for a size known at run time",
-    )
+    fix = "a dimension is a positive integer, or a name for a size known at run time"
+    raise ShapeError(f"input {name!r} has a dimension of {value!r}", where=where, fix=fix)
 
 
 def _still_open(
@@ -99,11 +91,11 @@ def _still_open(
             named[name] = tuple(
                 size if isinstance(size, int) or _is_name(size) else next(fresh) for size in shape
             )
-    fix = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
-    if len(named) < len(declared):
-        fix = "give the shape of every open input: shapes={'NAME': (...)}"
+    advice = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
+    known = len(named) == len(declared)
+    fix = advice if known else "give the shape of every open input: shapes={'NAME': (...)}"
     error = ShapeError("; ".join(problems), where=where, fix=fix)
-    error.shapes = named if len(named) == len(declared) else None
+    error.shapes = named if known else None
     return error
 
 
@@ -116,13 +108,7 @@ def _text(shape: Sequence[int | str | None]) -> str:
 
 
 def check_scales(
-    scale: Any,
-    zero: Any,
-    dtype: str,
-    shape: Sequence[int | None] | None,
-    axis: int,
-    *,
-    where: str,
+    scale: Any, zero: Any, dtype: str, shape: Sequence[int | None] | None, axis: int, *, where: str
 ) -> None:
     """Refuse scales and zero points that no quantizer makes.
 
@@ -148,6 +134,5 @@ def check_scales(
 
 
 def _wrong(why: str, where: str) -> ModelError:
-    return ModelError(
-        f"the quantization is wrong: {why}", where=where, fix="quantize the model again"
-    )
+    what = f"the quantization is wrong: {why}"
+    return ModelError(what, where=where, fix="quantize the model again")

@@ -40,20 +40,12 @@ def parse(data: bytes, *, where: str) -> Any:
         # parse as a message with nothing in it.
         if model.ir_version and model.HasField("graph") and model.graph.output:
             return model
-    raise ModelError(
-        "this is not an ONNX model, or it is cut off",
-        where=where,
-        fix="compare its size and checksum with its source, and download it again",
-    )
+    fix = "compare its size and checksum with its source, and download it again"
+    raise ModelError("this is not an ONNX model, or it is cut off", where=where, fix=fix)
 
 
 def import_proto(
-    model: Any,
-    shapes: Shapes | None,
-    *,
-    folder: Path | None,
-    where: str,
-    keep_params: bool = False,
+    model: Any, shapes: Shapes | None, *, folder: Path | None, where: str, keep_params: bool = False
 ) -> IRModule:
     """Import a parsed ONNX model; see `tvmlab.load`.
 
@@ -87,8 +79,7 @@ def import_proto(
             f"TVM's importer failed on {f'operator {node.op_type}' if node else 'a model'}: "
             f"{telling(error)}",
             where=importer.place() if node else where,
-            fix="run it in ONNX Runtime to see whether the model itself is at fault; if it is "
-            "not, the operator's attributes are ones that TVM does not import",
+            fix="run it in ONNX Runtime to see whether the model itself is at fault",
         ) from error
     main = mod["main"].with_attr(OUTPUT_NAMES, [value.name for value in model.graph.output])
     mod["main"] = main.with_attr("qnn.rounding", "ONNX") if importer.quantized else main
@@ -102,11 +93,8 @@ def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
         if value.name in weights:
             continue
         if not value.type.HasField("tensor_type"):
-            raise ModelError(
-                f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor",
-                where="the model's inputs",
-                fix="export the model with tensors as its inputs",
-            )
+            what = f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor"
+            raise ModelError(what, where="inputs", fix="export it with tensors as its inputs")
         tensor = value.type.tensor_type
         # An open dimension without a name can be written "?".
         sizes = [
@@ -138,17 +126,14 @@ def _check(onnx: Any, model: Any, where: str) -> None:
         raise UnsupportedOperatorError(
             f"TVM cannot import the ONNX operator {', '.join(unknown)}",
             where=f"{where}: {'; '.join(unknown.values())}",
-            fix="rewrite the model without it, for example by exporting with another opset, or "
-            "cut the model before it with onnx.utils.extract_model",
+            fix="export with another opset, or cut the model with onnx.utils.extract_model",
         )
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise ModelError(
-            f"the model is not valid ONNX: {telling(error)}",
-            where=where,
-            fix="export it again; onnx.checker.check_model says more",
-        ) from error
+        fix = "export it again; onnx.checker.check_model says more"
+        what = f"the model is not valid ONNX: {telling(error)}"
+        raise ModelError(what, where=where, fix=fix) from error
 
 
 def _read_external_data(model: Any, folder: Path, where: str) -> None:
@@ -162,9 +147,6 @@ def _read_external_data(model: Any, folder: Path, where: str) -> None:
     try:
         load_external_data_for_model(model, str(folder))
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
-        raise ModelError(
-            f"the model's weights cannot be read: {telling(error)}",
-            where=where,
-            fix=f"put the files with the weights into {folder}, whole and under the names "
-            "that the model gives; files outside this folder are never read",
-        ) from error
+        what = f"the model's weights cannot be read: {telling(error)}"
+        fix = f"put the files with the weights into {folder}; others are never read"
+        raise ModelError(what, where=where, fix=fix) from error

@@ -1,14 +1,9 @@
 """Converters for ONNX operators that upstream's importer lacks or gets wrong.
 
-ONNX Runtime's static quantizer has two formats. QDQ puts float operators between QuantizeLinear
-and DequantizeLinear, and upstream imports it. QOperator has one operator for dequantize, compute
-and quantize: QLinearConv and QLinearMatMul of ONNX, and QGemm, QLinearAdd and others of ONNX
-Runtime's domain com.microsoft. Each is converted to the same three steps, so that both formats
-become the same Relax operators.
-
-ConvInteger and DynamicQuantizeLinear become the operators that define them. ConvInteger computes in
-int32, which is exact, and reaches no operator of `tvmlab.qnn`: its zero point is mostly computed at
-run time, and the kernels of quantized operators take constants.
+Operators of ONNX Runtime's format QOperator, such as QLinearConv and QGemm, are converted to
+dequantize, compute and quantize, so that both formats of its quantizer become the same Relax
+operators. ConvInteger and DynamicQuantizeLinear become the operators that define them: the kernels
+of `tvmlab.qnn` take constant zero points, and those of ConvInteger are mostly computed.
 """
 
 from __future__ import annotations
@@ -30,12 +25,7 @@ from .checks import check_scales
 __all__ = ["Importer", "importable", "nodes", "place"]
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
-_PAD_MODES = {
-    "constant": "constant",
-    "edge": "replicate",
-    "reflect": "reflect",
-    "wrap": "circular",
-}
+_PAD_MODES = {"edge": "replicate", "wrap": "circular"}
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
 Attributes = dict[str, Any]
@@ -132,9 +122,7 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
         return UnsupportedOperatorError(
             f"tvmlab cannot import the ONNX operator {self.node.op_type} {why}",
             where=self.place(),
-            fix="quantize the model with onnxruntime.quantization.quantize_static; supported are "
-            "int8, uint8, int16 and uint16, int32 for biases, data in NCHW, with one scale or one "
-            "for each index of an axis",
+            fix="quantize the model with onnxruntime.quantization.quantize_static",
         )
 
 
@@ -286,11 +274,7 @@ def _conv_integer(importer: Importer, inputs: Inputs, attributes: Attributes) ->
 
 
 def _window(kind: str) -> Converter:
-    """Convert a window that moves over a picture, with the widths that SAME means as numbers.
-
-    Upstream imports a convolution with SAME as a TIR function that pads, before a convolution that
-    does not, and gives a pool with SAME_LOWER another shape than ONNX does.
-    """
+    """Convert a window that moves over a picture, with the widths that SAME means as numbers."""
 
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         sizes = (_sizes(inputs[0]) or [])[2:]
@@ -313,10 +297,7 @@ def _window(kind: str) -> Converter:
 
 
 def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    """Convert to ``nn.pad``, where upstream has a loop in TIR.
-
-    No pass can tell the layout of a loop, or whether it has an integer form.
-    """
+    """Convert to ``nn.pad``, where upstream has a loop in TIR, which has no integer form."""
     if importer.opset < 11:  # widths and value are attributes
         return importer.by_upstream("Pad", inputs, attributes)
     x, widths, by, axes = inputs[0:4]
@@ -330,14 +311,11 @@ def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Ex
     if not exact:
         return importer.by_upstream("Pad", given, attributes)
     pairs = [width for pair in zip(before, after, strict=True) for width in pair]
-    return op.nn.pad(x, pairs, _PAD_MODES[mode], float(value))
+    return op.nn.pad(x, pairs, _PAD_MODES.get(mode, mode), float(value))
 
 
 def _folded(importer: Importer, x: relax.Expr) -> npt.NDArray[Any] | None:
-    """Return a constant's value, also where it is quantized or dequantized first.
-
-    ONNX Runtime's quantizer writes the value of a Pad as a DequantizeLinear of a constant.
-    """
+    """Return a constant's value, also where it is quantized or dequantized first."""
     bound = importer.bb.lookup_binding(x) if isinstance(x, relax.Var) else x
     name = getattr(getattr(bound, "op", None), "name", "")
     if name not in ("relax.quantize", "relax.dequantize"):

@@ -1,13 +1,9 @@
 """PyTorch exported programs to Relax, through upstream's importer.
 
 **Quantized operators.** PT2E, PyTorch's quantization of exported programs, writes a quantized
-network as float operators between operators of the library quantized_decomposed
-(torch/ao/quantization/fx/_decomposed.py, PyTorch 2.13). Upstream's importer does not know them; it
-takes converters by name. PyTorch computes
-``clamp(round(x * (1 / scale)) + zero_point, low, high)``, ties to even. ``R.quantize`` of TVM 0.27
-is ``clip(round(x / scale) + zero_point)``, ties to even too (te.round). The two differ by one step
-if the product and the quotient round to the two sides of a tie, which happens for about one value
-in ten million. Relay's ``qnn.quantize`` rounds ties away from zero.
+network as float operators between operators of the library quantized_decomposed, which upstream's
+importer does not know. PyTorch rounds ``x * (1 / scale)``, and ``R.quantize`` rounds ``x / scale``,
+both with ties to even. The two differ by one step for about one value in ten million.
 
 **Operators that index.** Upstream's converters lose four things. `embedding`, `gather`,
 `index_select` and `scatter` refuse indices below zero, which `x[i]` counts from the end. Upstream
@@ -39,6 +35,7 @@ from .checks import check_scales
 __all__ = ["import_program"]
 
 _LIBRARY = "quantized_decomposed"
+_PROGRAM = "the exported program"
 # What is imported, for errors.
 _SUPPORTED = (
     "quantize_per_tensor and dequantize_per_tensor (default, tensor, tensor2), "
@@ -83,17 +80,11 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
     except Exception as error:  # upstream asserts, and raises many classes
         message = telling(error)
         if "Unsupported function type" in message:
-            raise UnsupportedOperatorError(
-                f"TVM cannot import a PyTorch operator: {message}",
-                where="the exported program",
-                fix="express it in other operators, or decompose it with run_decompositions; "
-                f"supported quantized operators are {_SUPPORTED}",
-            ) from error
-        raise ModelError(
-            f"TVM's importer failed: {message}",
-            where="the exported program",
-            fix="export the module in evaluation mode, and check that it runs in PyTorch",
-        ) from error
+            what = f"TVM cannot import a PyTorch operator: {message}"
+            fix = f"use other operators; supported quantized operators are {_SUPPORTED}"
+            raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix) from error
+        fix = "export the module in evaluation mode, and check that it runs in PyTorch"
+        raise ModelError(f"TVM's importer failed: {message}", where=_PROGRAM, fix=fix) from error
 
 
 def _refuse_state(program: Any) -> None:
@@ -104,12 +95,9 @@ def _refuse_state(program: Any) -> None:
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
-        raise ModelError(
-            f"the program changes its own state when it runs: {', '.join(map(repr, changed))}",
-            where="the exported program",
-            fix="export the module in evaluation mode (module.eval()), and return new values "
-            "instead of writing to buffers or inputs",
-        )
+        what = f"the program changes its own state when it runs: {', '.join(map(repr, changed))}"
+        fix = "export module.eval(), and return new values instead of writing to buffers or inputs"
+        raise ModelError(what, where=_PROGRAM, fix=fix)
 
 
 # Quantized operators
@@ -176,11 +164,7 @@ class _Converter:
             return np.zeros((), "int32")
         if not isinstance(value, (bool, int, float)):
             if value.name not in self.values:
-                raise _unsupported(
-                    node,
-                    f"its {name} is computed when the program runs, by node {value}: dynamic "
-                    "quantization",
-                )
+                raise _unsupported(node, f"its {name} is computed when it runs, by {value}")
             value = self.values[value.name].detach().cpu().numpy()
         return np.asarray(value) if many else np.asarray(value).reshape(())
 
@@ -238,11 +222,8 @@ def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
     data = given["self"]
     placed = {axis: index for axis, index in enumerate(given["indices"]) if index is not None}
     if any(str(index.ty.dtype) == "bool" for index in placed.values()):
-        raise UnsupportedOperatorError(
-            "TVM cannot index with a mask: the shape of the result depends on the values",
-            where="the exported program, operator aten.index.Tensor",
-            fix="use torch.where, or indices",
-        )
+        what = "TVM cannot index with a mask: the shape of the result depends on the values"
+        raise UnsupportedOperatorError(what, where=_PROGRAM, fix="use torch.where, or indices")
     axes = list(placed)
     if len(axes) == 1:
         return emit(op.take(data, placed[axes[0]], axes[0]))
@@ -264,11 +245,9 @@ def _grid_sample(given: dict[str, Any], emit: Emit) -> relax.Var:
     method = ("bilinear", "nearest", "bicubic")[given["interpolation_mode"]]
     padding = ("zeros", "border", "reflection")[given["padding_mode"]]
     if padding == "reflection" and aligned and 1 in [static(n) for n in data.ty.shape.values[2:]]:
-        raise UnsupportedOperatorError(
-            "TVM divides by zero where it reflects in a picture of one row or column",
-            where="the exported program, operator aten.grid_sampler_2d",
-            fix="use align_corners=False, or another padding_mode",
-        )
+        what = "grid_sample: TVM divides by zero where it reflects in one row or column"
+        fix = "use align_corners=False, or another padding_mode"
+        raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
     grid = emit(op.permute_dims(given["grid"], [0, 3, 1, 2]))
     return emit(op.image.grid_sample(data, grid, method, "NCHW", padding, aligned))
 

@@ -11,7 +11,7 @@ reference kernels:
 - The limits of a fused activation are rounded ties to even in double precision; LiteRT's kernels
   round ``limit / scale`` in float32, ties away from zero (CalculateActivationRangeQuantized in
   tensorflow/lite/kernels/kernel_util.cc).
-- SOFTMAX leaves its factor beta out.
+- SOFTMAX has no factor beta upstream.
 - FULLY_CONNECTED reads rows out of tensors of any rank in LiteRT; upstream does not flatten them.
 - EXPAND_DIMS fails on any model.
 - Some operators on integers are something else in LiteRT than upstream makes of them: NEG, SUM and
@@ -80,8 +80,7 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
     """Import the content of a TensorFlow Lite file; see `tvmlab.load`.
 
     ``main`` has the file's own NHWC layout. Where the model is quantized, its attribute
-    ``qnn.rounding`` is "TFLITE": what `tvmlab.qnn.transform.FakeQuantizationToInteger` rounds like,
-    unless it is told otherwise. `where` is the file, for errors.
+    ``qnn.rounding`` is "TFLITE". `where` is the file, for errors.
     """
     tflite = need("tflite", extra="tflite")
     try:
@@ -100,18 +99,13 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
     except Exception as error:
         place = ": ".join([where, *getattr(error, "__notes__", [])])
         if isinstance(error, NotImplementedError):
-            raise UnsupportedOperatorError(
-                f"TVM cannot import a TensorFlow Lite operator: {' '.join(str(error).split())}",
-                where=place,
-                fix="convert the model again without it, or quantize all of it to int8",
-            ) from error
+            what = f"TVM cannot import a TensorFlow Lite operator: {' '.join(str(error).split())}"
+            fix = "convert the model again without it, or quantize all of it to int8"
+            raise UnsupportedOperatorError(what, where=place, fix=fix) from error
         # A damaged FlatBuffer fails anywhere: struct, index, assertion.
-        raise ModelError(
-            f"the TensorFlow Lite model is damaged, or TVM's importer failed on it: {error!r}",
-            where=place,
-            fix="compare its size and checksum with its source, or run it in LiteRT to see whether "
-            "the model itself is at fault",
-        ) from error
+        what = f"the TensorFlow Lite model is damaged, or TVM's importer failed on it: {error!r}"
+        fix = "compare its size and checksum with its source, or run it in LiteRT"
+        raise ModelError(what, where=place, fix=fix) from error
 
 
 def _outputs(model: Any) -> list[str]:

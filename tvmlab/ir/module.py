@@ -125,6 +125,40 @@ def is_normal(func: relax.Function) -> bool:
     return not any(param.ty.is_missing() for param in func.params)
 
 
+def _wanted_types(
+    func: relax.Function, callees: Mapping[str, tuple[Any, Any]]
+) -> dict[int, ir.Type]:
+    """Find types for parameters without one: those of the callees that they are passed to."""
+    untyped = {graph.key(param) for param in func.params if not graph.has_type(param)}
+    wanted: dict[int, ir.Type] = {}
+    for node in graph.post_order(inline_bindings(func.body)) if untyped and callees else ():
+        if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
+            _, callee = callees.get(node.op.name_hint, (None, None))
+            passed = zip(map(graph.key, node.args), getattr(callee, "params", ()), strict=False)
+            wanted |= {key: param.ty for key, param in passed if key in untyped}
+    return wanted
+
+
+def _with_types(func: relax.Function, types: Mapping[int, ir.Type]) -> relax.Function:
+    """Give parameters these types, as Relay's inference did; calls are made again from them."""
+
+    def again(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        is_operator = isinstance(after, relax.Call) and isinstance(after.op, ir.Op)
+        found = table.written(after) if is_operator and graph.has_type(after) else None
+        if found is None or found[0].relax == after.op.name:
+            return after
+        row, operands, values = found
+        return graph.typed(row.to_relax(operands, values))
+
+    params = [relax.Var(one.name, types.get(graph.key(one), one.ty)) for one in func.params]
+    body = graph.substitute(func.body, dict(zip(func.params, params, strict=True)))
+    return graph.function(params, infer_type(graph.transform(body, again)), func.attrs)
+
+
+def _is_untyped(func: relax.Expr) -> bool:
+    return isinstance(func, relax.Function) and not all(map(graph.has_type, func.params))
+
+
 def normal(
     func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None, scopes: int = 1
 ) -> Any:
@@ -137,12 +171,13 @@ def normal(
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(after, relax.Function):
-            untyped = [param.name for param in after.params if not graph.has_type(param)]
-            if untyped:
-                what = f"the parameter {untyped[0]!r} of a function inside a function has no type"
-                fix = "give it one: relay.var(name, shape=..., dtype=...)"
-                raise RelayError(what, where=f"the function of {_parameters(after)}", fix=fix)
-            return after if is_normal(after) else normal(after, callees, scopes + 1)
+            known = is_normal(after) or _is_untyped(after)
+            return after if known else normal(after, callees, scopes + 1)
+        if isinstance(after, relax.Call) and _is_untyped(after.op):
+            types = (arg.ty for arg in after.args)
+            wanted = dict(zip(map(graph.key, after.op.params), types, strict=True))
+            made = normal(_with_types(after.op, wanted), callees, scopes + 1)
+            return infer_type(relax.Call(made, list(after.args)))
         if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
             var, callee = callees[after.name_hint]
             if var.ty.is_missing():
@@ -151,6 +186,8 @@ def normal(
         return infer_type(after)
 
     try:
+        wanted = _wanted_types(func, callees or {})
+        func = _with_types(func, wanted) if wanted else func
         body = inline_bindings(func.body)
         sizes: graph.Sizes = {}
         for node in graph.post_order(body):

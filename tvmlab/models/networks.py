@@ -3,12 +3,8 @@
 `onnx_form` and `torch_form` each turn an `Architecture` into a model with one entry per operator.
 A parameter has the same name in the table, in the ONNX file and in the torch `state_dict`.
 
-ResNet v2 (He et al., "Identity Mappings in Deep Residual Networks", 2016) normalises and rectifies
-*before* each convolution, so that the residual path consists of additions only. MobileNetV2
-(Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) turns a residual
-unit inside out: its ends are narrow and its middle is wide, and only a depthwise convolution, nine
-numbers per channel, works in the middle. The narrow ends have no ReLU, because that would discard
-half of the little they carry.
+ResNet v2 is that of He et al., "Identity Mappings in Deep Residual Networks", 2016, and MobileNetV2
+that of Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018.
 """
 
 from __future__ import annotations

@@ -26,18 +26,9 @@ _LIMITS = {"relu6.min": 0.0, "relu6.max": 6.0}
 
 @dataclass(frozen=True)
 class Model:
-    """A network in ONNX form, and where its weights come from.
+    """A network in ONNX form, for `tvmlab.load`, ONNX Runtime or `onnx.save`.
 
-    Parameters
-    ----------
-    proto : onnx.ModelProto
-        The model, for `tvmlab.load`, ONNX Runtime or `onnx.save`.
-    name : str
-        The network's name.
-    weights : {"zoo", "seeded", "trained"}
-        Where the weights come from.
-    note : str
-        A sentence on the weights; `print(model)` shows it.
+    `weights` is where its weights come from, and `note` a sentence on them that `print` shows.
     """
 
     proto: onnx.ModelProto = field(repr=False)

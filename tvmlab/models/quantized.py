@@ -65,7 +65,10 @@ def quantized_onnx(
     activations: Literal["uint8", "int8"] = "uint8",
     calibration: Pictures | None = None,
 ) -> onnx.ModelProto:
-    """Quantize a network with ONNX Runtime's static quantizer.
+    """Quantize a network with ONNX Runtime's static quantizer; weights use all of int8.
+
+    Raises `InputError` if an argument is another word, `model` is no `Model`, or the calibration
+    data do not fit its input or are not finite.
 
     Parameters
     ----------
@@ -81,18 +84,6 @@ def quantized_onnx(
     calibration : ndarray, optional
         float32 [n, ...], inputs to see the range of every value on; by default
         `calibration_pictures`.
-
-    Returns
-    -------
-    onnx.ModelProto
-        The quantized model. Ranges are the least and the greatest values seen; weights use
-        all of int8 (``reduce_range`` is off: it is for CPUs without exact int8 products).
-
-    Raises
-    ------
-    InputError
-        If an argument is another word, `model` is no `Model`, or the calibration data do not fit
-        its input or are not finite.
     """
     onnx = need("onnx", extra="models")
     need("onnxruntime", extra="peers")
@@ -105,21 +96,17 @@ def quantized_onnx(
         if word not in known:
             raise _wrong(f"There is no {word!r} here.", f"Use {known[0]!r} or {known[1]!r}.")
     if not isinstance(model, Model):
-        raise _wrong(
-            f"This is a {type(model).__name__}, not a network of tvmlab.models.",
-            "Quantize other models with onnxruntime.quantization.quantize_static.",
-        )
+        what = f"This is a {type(model).__name__}, not a network of tvmlab.models."
+        raise _wrong(what, "Quantize others with onnxruntime.quantization.quantize_static.")
     batch, *image = (size if isinstance(size, int) else 0 for size in model.input_shape)
     if calibration is None:
         calibration = calibration_pictures((image[0], image[1], image[2]))
     step = batch or max(len(calibration), 1)
     fits = list(calibration.shape[1:]) == image and len(calibration) >= step
     if not fits or calibration.dtype != np.float32 or not np.isfinite(calibration).all():
-        raise _wrong(
-            f"Calibration data {calibration.dtype}{list(calibration.shape)} are not finite inputs "
-            f"float32{[step, *image]}.",
-            "Give a NumPy array of finite float32 inputs, a batch or more of them.",
-        )
+        given = f"{calibration.dtype}{list(calibration.shape)}"
+        what = f"Calibration data {given} are not finite inputs float32{[step, *image]}."
+        raise _wrong(what, "Give a NumPy array of finite float32 inputs, a batch or more of them.")
     starts = range(0, len(calibration) - step + 1, step)
     feed = iter([{model.input_name: calibration[i : i + step]} for i in starts])
     reader = SimpleNamespace(get_next=lambda: next(feed, None))
@@ -142,10 +129,10 @@ def quantized_onnx(
 
 
 def quantized_torch(network: Network | None = None, *, batch: int = 1) -> QuantizedTorch:
-    """Quantize a network with torchao's PT2E, for X86 as torchao does.
+    """Quantize a network with torchao's PT2E: `X86InductorQuantizer` by its default configuration.
 
-    torchao's own recipe: `X86InductorQuantizer` with its default configuration, which is uint8
-    activations by histogram, and int8 weights with a scale for each output channel.
+    Activations are uint8 by histogram, and weights int8 with a scale for each output channel.
+    Raises `InputError` if `network` is another module or in training mode.
 
     Parameters
     ----------
@@ -155,23 +142,12 @@ def quantized_torch(network: Network | None = None, *, batch: int = 1) -> Quanti
     batch : int
         Pictures in one call of the program.
 
-    Returns
-    -------
-    QuantizedTorch
-        The program to import, and the module to compare with.
-
-    Raises
-    ------
-    InputError
-        If `network` is another module or in training mode.
-
     Notes
     -----
     torchao 0.18's `prepare_pt2e` folds a batch norm into the convolution before it even where
-    something else reads that convolution too (`_fuse_conv_bn_` in torchao/quantization/pt2e/
-    utils.py does not look). A ResNet v2 begins so: the sum at the end of its first unit reads the
-    first convolution, and would get it normalized, which costs the digits network three points of
-    accuracy. So every such batch norm becomes a depthwise 1x1 convolution first.
+    something else reads that convolution too, as the sum at the end of a ResNet's first unit does.
+    This costs the digits network three points of accuracy, so every such batch norm becomes a
+    depthwise 1x1 convolution first.
     """
     torch = need("torch", extra="torch")
     with _quiet():
@@ -182,10 +158,8 @@ def quantized_torch(network: Network | None = None, *, batch: int = 1) -> Quanti
 
     network = torch_digits_resnet() if network is None else network
     if not isinstance(network, Network) or network.training:
-        raise _wrong(
-            f"This {type(network).__name__} is not a network of tvmlab.models in evaluation mode.",
-            "Give what tvmlab.models.torch_form.of returns; quantize other modules with torchao.",
-        )
+        what = f"This {type(network).__name__} is not a network of tvmlab.models to evaluate."
+        raise _wrong(what, "Give what tvmlab.models.torch_form.of returns.")
     pictures = torch.from_numpy(calibration_pictures(network.spec.image))
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())

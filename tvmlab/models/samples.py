@@ -25,12 +25,7 @@ _STD = np.array([0.229, 0.224, 0.225], np.float32)
 class Digits(NamedTuple):
     """Handwritten digits, split for training and for testing.
 
-    Parameters
-    ----------
-    x_train, x_test : ndarray
-        Pictures, float32 [n, 1, 8, 8], 0 for paper to 1 for ink.
-    y_train, y_test : ndarray
-        What they show, int64 [n], 0 to 9.
+    Pictures are float32 [n, 1, 8, 8], 0 for paper to 1 for ink, and labels int64 [n], 0 to 9.
     """
 
     x_train: npt.NDArray[np.float32]
@@ -78,44 +73,23 @@ def sample_image(name: Literal["china", "flower"] = "china") -> npt.NDArray[np.u
 def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.float32]:
     """Turn a photograph into what the ImageNet networks were trained on.
 
-    The picture is resized to 224x224 whole, without regard to its proportions; scaled to 0 ... 1;
-    laid out channels first; shifted and scaled by ImageNet's mean and deviation for each channel;
-    and given a batch axis.
-
-    Parameters
-    ----------
-    image : ndarray or PIL.Image.Image
-        uint8 [height, width, 3], or a Pillow image with up to 8 bits per channel: it is turned
-        upright as its camera said.
-
-    Returns
-    -------
-    ndarray
-        float32 [1, 3, 224, 224], contiguous.
-
-    Raises
-    ------
-    InputError
-        If an array is not uint8 [height, width, 3], or an image has more than 8 bits per channel.
+    The picture is uint8 [height, width, 3], or a Pillow image with up to 8 bits per channel, which
+    is turned upright as its camera said; others raise `InputError`. It is resized to 224x224 whole,
+    without regard to its proportions, and normalized by ImageNet's mean and deviation for each
+    channel. Returns float32 [1, 3, 224, 224].
     """
     need("PIL", extra="models")
     from PIL import Image, ImageOps
 
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-            raise InputError(
-                f"The picture is {image.dtype}{list(image.shape)}, not uint8[height, width, 3].",
-                where="preprocess",
-                fix="Give three colours from 0 to 255, the channel axis last.",
-            )
+            what = f"The picture is {image.dtype}{list(image.shape)}, not uint8[height, width, 3]."
+            raise InputError(what, fix="Give three colours from 0 to 255, the channel axis last.")
         image = Image.fromarray(image)
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):  # Pillow's conversion would cut them off at 255
-        raise InputError(
-            f"The picture has more than 8 bits per channel (Pillow's mode {image.mode}).",
-            where="preprocess",
-            fix="Scale it to 0 ... 255, and save it with 8 bits.",
-        )
+        what = f"The picture has more than 8 bits per channel (Pillow's mode {image.mode})."
+        raise InputError(what, fix="Scale it to 0 ... 255, and save it with 8 bits.")
     small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     picture = np.asarray(small, dtype=np.float32) / np.float32(255)
     picture = (picture - _MEAN) / _STD

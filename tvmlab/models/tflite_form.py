@@ -21,20 +21,11 @@ __all__ = ["Content", "Quantized", "Step", "write"]
 
 @dataclass
 class Step:
-    """An operator of a model.
+    """An operator of a model; the inputs and outputs are numbers of tensors.
 
-    Attributes
-    ----------
-    code : int
-        Of `tflite.BuiltinOperator`.
-    inputs, outputs : sequence of int
-        Its tensors by number.
-    options : str
-        The table of the schema that holds its options, as ``"Conv2DOptions"``; "" for none.
-    values : dict
-        That table's fields, by their names in the schema written in one word each, as
-        ``{"StrideW": 2, "FusedActivationFunction": 1}`` for ``stride_w`` and
-        ``fused_activation_function``.
+    The code is that of `tflite.BuiltinOperator`. `options` is the table of the schema that holds
+    the operator's options, as ``"Conv2DOptions"``, or "", and `values` has that table's fields, as
+    ``{"StrideW": 2}`` for ``stride_w``.
     """
 
     code: int
@@ -46,18 +37,10 @@ class Step:
 
 @dataclass
 class Quantized:
-    """A quantized tensor.
+    """A quantized tensor: an array, which becomes a constant, or the shape of a value.
 
-    Attributes
-    ----------
-    content : ndarray or tuple of int
-        An array, which becomes a constant, or the shape of a value.
-    dtype : str
-        As ``"int8"``.
-    scale, zero_point : sequence
-        One, or one for each index of `axis`; without any the tensor is not quantized.
-    axis : int
-        The channels' axis.
+    There is one scale and zero point, or one for each index of `axis`; without any the tensor is
+    not quantized.
     """
 
     content: NDArray[Any] | tuple[int, ...]
@@ -77,7 +60,9 @@ def write(
     inputs: Sequence[int] = (0,),
     outputs: Sequence[int] = (),
 ) -> bytes:
-    """Write a model.
+    """Write a model as the bytes of a ``.tflite`` file, which `tvmlab.load` takes.
+
+    Raises `InputError` for options or a dtype that the schema does not have.
 
     Parameters
     ----------
@@ -86,22 +71,8 @@ def write(
         `Quantized` tensor.
     steps : sequence of Step
         The operators, each after those it reads.
-    inputs : sequence of int
-        The tensors that go in, by number.
-    outputs : sequence of int
-        The tensors that come out, by number; without any the last tensor does.
-
-    Returns
-    -------
-    bytes
-        A ``.tflite`` file, which `tvmlab.load` takes.
-
-    Raises
-    ------
-    InputError
-        If a step has options, or a tensor a dtype, that the schema does not know.
-    ToolchainError
-        If the `ai-edge-litert` package is not installed.
+    inputs, outputs : sequence of int
+        The tensors that go in and come out, by number; by default the first and the last.
     """
     schema = need("ai_edge_litert.schema_py_generated", extra="tflite")
     builder = need("flatbuffers", extra="tflite").Builder()

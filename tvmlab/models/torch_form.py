@@ -24,14 +24,10 @@ class _Add(nn.Module):  # type: ignore[misc]
 
 
 class Network(nn.Module):  # type: ignore[misc]
-    """A network that runs a table of layers, one submodule each.
+    """A network that runs a table of layers, one submodule each, of the layer's name.
 
-    Parameters
-    ----------
-    spec : Architecture
-        The network. Layer "stage1.unit1.conv1" becomes the submodule of that name, so
-        `state_dict()` has the names of `spec.parameters()`, and beside them only the counters
-        `num_batches_tracked` that PyTorch's batch norm keeps.
+    So `state_dict()` has the names of `spec.parameters()`, and beside them only the counters
+    `num_batches_tracked` that PyTorch's batch norm keeps.
     """
 
     def __init__(self, spec: Architecture) -> None:
@@ -80,11 +76,8 @@ def of(model: Model) -> Network:
     from onnx import numpy_helper
 
     if model.weights == "zoo":
-        raise ModelError(
-            "The weights of the ONNX model zoo's file have other names than the network's layers.",
-            where=model.name,
-            fix='Use the "seeded" weights.',
-        )
+        what = "The zoo's weights have other names than the network's layers."
+        raise ModelError(what, where=model.name, fix='Use the "seeded" weights.')
     network = Network(ARCHITECTURES[model.name])
     tensors = model.proto.graph.initializer
     parameters = {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}

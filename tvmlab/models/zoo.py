@@ -30,6 +30,10 @@ def resnet50_v2(
 ) -> Model:
     """Return ResNet-50 v2, the network of the model zoo's resnet50-v2-7.onnx.
 
+    Its input "data" is float32 [batch, 3, 224, 224], and its output float32 [batch, 1000] without
+    softmax. Raises `DataError` if "zoo" is asked for and cannot be had, `ChecksumError` if what was
+    downloaded is another file, and `InputError` if `weights` is another word.
+
     Parameters
     ----------
     weights : {"auto", "zoo", "seeded"}, optional
@@ -38,32 +42,14 @@ def resnet50_v2(
         machine. "auto" is "zoo" where that can be had, else "seeded", and the note says why.
     batch : int or None, optional
         Pictures in one call; None leaves the number open.
-
-    Returns
-    -------
-    Model
-        Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax.
-        Its `weights` and `note` say which weights it has.
-
-    Raises
-    ------
-    ChecksumError
-        If what was downloaded is another file, "auto" or not.
-    DataError
-        If "zoo" is asked for and cannot be had.
-    InputError
-        If `weights` is another word.
     """
     global _no_zoo
     need("onnx", extra="models")
     import onnx
 
     if weights not in ("auto", "zoo", "seeded"):
-        raise InputError(
-            f"There are no {weights!r} weights.",
-            where="resnet50_v2",
-            fix='Use "auto", "zoo" or "seeded".',
-        )
+        fix = 'Use "auto", "zoo" or "seeded".'
+        raise InputError(f"There are no {weights!r} weights.", where="resnet50_v2", fix=fix)
     if weights == "seeded":
         return _seeded(RESNET50, batch, f" in the architecture of {_ZOO}")
     try:
@@ -82,20 +68,12 @@ def resnet50_v2(
 
 
 def resnet18_v2(*, batch: int | None = 1) -> Model:
-    """Return ResNet-18 v2, a smaller `resnet50_v2`, with seeded random weights.
-
-    Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax; a
-    `batch` of None leaves the number of pictures open.
-    """
+    """Return ResNet-18 v2, a smaller `resnet50_v2`, with seeded random weights."""
     return _seeded(RESNET18, batch)
 
 
 def mobilenet_v2(*, batch: int | None = 1) -> Model:
-    """Return MobileNetV2 of width 1.0, made of depthwise convolutions, with seeded random weights.
-
-    Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax; a
-    `batch` of None leaves the number of pictures open.
-    """
+    """Return MobileNetV2 of width 1.0, with seeded random weights, for data as `resnet50_v2`'s."""
     return _seeded(MOBILENET, batch)
 
 

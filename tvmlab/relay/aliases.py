@@ -1,11 +1,9 @@
 """Attributes that TVM's objects had in Relay's time.
 
-Importing `tvmlab.relay` adds old names of what is still there, such as ``constant.data``, which
-code written for Relay reads all over (`ALIASES`). Nothing that is there changes.
-
-`install`, for scripts that run unchanged, also changes attributes that mean another thing today:
-the name of an operator, the attributes of a call, the body of a function. A script gets what Relay
-had, and the code of TVM and tvmlab gets what is there today.
+Importing `tvmlab.relay` adds old names of what is still there, such as ``constant.data``
+(`ALIASES`), and changes nothing. `install`, for scripts that run unchanged, also changes attributes
+that mean another thing today, such as a function's body: a script gets what Relay had, and the code
+of TVM and tvmlab gets what is there today.
 """
 
 from __future__ import annotations
@@ -34,11 +32,6 @@ def _checked_type(expr: Any) -> ir.Type:
     return expr.ty
 
 
-def _of_graph(name: str) -> Get:
-    """Read a name of what bindings compute: Relay's ``function.body`` is a graph."""
-    return lambda body: getattr(graph.inline_bindings(body), name)
-
-
 ALIASES: list[tuple[Any, str, Get]] = [
     (ir.Expr, "checked_type", _checked_type),
     (ir.Var, "name_hint", lambda var: var.name),
@@ -51,8 +44,9 @@ ALIASES: list[tuple[Any, str, Get]] = [
     (relax.FuncType, "arg_types", lambda type_: type_.params),
     (relax.FuncType, "ret_type", lambda type_: type_.ret),
     (relax.FuncType, "type_params", lambda type_: []),
+    # Relay's ``function.body`` is a graph: what its bindings compute.
     *(
-        (relax.SeqExpr, name, _of_graph(name))
+        (relax.SeqExpr, name, lambda body, name=name: getattr(inline_bindings(body), name))
         for name in ("op", "args", "attrs", "type_args", "fields", "tuple_value", "index", "data",
                      "cond", "true_branch", "false_branch", "name_hint")
     ),
@@ -74,12 +68,11 @@ def add_aliases() -> None:
 
 def install() -> None:
     """Give TVM's classes the attributes that they had."""
-    from .module import from_expr as make_module
+    from .module import from_expr as of_graph
 
-    def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> ir.IRModule:
-        if isinstance(expr, ir.BaseFunc) and not isinstance(expr, relax.Function):
-            return today(expr, functions)
-        return make_module(expr, functions, type_defs)
+    def from_expr(expr: Any, *more: Any) -> ir.IRModule:
+        is_tir = isinstance(expr, ir.BaseFunc) and not isinstance(expr, relax.Function)
+        return (today if is_tir else of_graph)(expr, *more)
 
     ir.IRModule.type_definitions = {}
     for kind, name, old in _TWO_SIDED:
@@ -93,11 +86,7 @@ def install() -> None:
 
 
 def _asked_by_script() -> bool:
-    """Return whether what asks for an attribute is neither TVM's code nor tvmlab's.
-
-    Both sides read the same attribute of the same object, so only the caller's module tells them
-    apart.
-    """
+    """Return whether the code that reads an attribute is neither TVM's nor tvmlab's."""
     name = str(sys._getframe(2).f_globals.get("__name__", ""))
     return name.partition(".")[0] not in ("tvm", "tvm_ffi", "tvmlab")
 
@@ -130,19 +119,15 @@ def _name(_: Any, today: str) -> str:
     return row.name if row else today
 
 
-def _attributes(call: Any, today: Any) -> Any:
-    found = _written(call)
-    return Attributes(found[0], found[2], today) if found else today
+def _of_call(read: Callable[[tuple[Any, ...], Any], Any]) -> Callable[[Any, Any], Any]:
+    """Read what Relay's call of an operator had, where Relay has a way to write the call."""
 
+    def old(call: Any, today: Any) -> Any:
+        known = isinstance(call.op, ir.Op) and graph.has_type(call)
+        found = table.written(call) if known else None
+        return read(found, today) if found else today
 
-def _arguments(call: Any, today: Any) -> Any:
-    found = _written(call)
-    return list(found[1]) if found else today
-
-
-def _written(call: Any) -> Any:
-    """Return how Relay writes a call of an operator; None where it has no way."""
-    return table.written(call) if isinstance(call.op, ir.Op) and graph.has_type(call) else None
+    return old
 
 
 @functools.lru_cache(64)
@@ -154,8 +139,8 @@ def _graph_of(func: Any) -> Any:
 _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
     (relax.TensorType, "dtype", lambda _, today: today if today is None else str(today)),
     (ir.Op, "name", _name),
-    (ir.Call, "attrs", _attributes),
-    (ir.Call, "args", _arguments),
+    (ir.Call, "attrs", _of_call(lambda found, today: Attributes(found[0], found[2], today))),
+    (ir.Call, "args", _of_call(lambda found, _: list(found[1]))),
     (relax.Function, "body", lambda func, _: _graph_of(func)),
     (relax.If, "true_branch", lambda _, today: inline_bindings(today)),
     (relax.If, "false_branch", lambda _, today: inline_bindings(today)),

@@ -37,19 +37,15 @@ class GraphExecutorFactoryModule:
     def __getitem__(self, name: str) -> Any:
         """Return the function that starts the module on a device."""
         if name not in (self.libmod_name, "default"):
-            raise RelayError(
-                f"the library has no function {name!r}",
-                where=f"it has {self.libmod_name!r}",
-                fix=f"use lib[{self.libmod_name!r}](device)",
-            )
+            fix = f"use lib[{self.libmod_name!r}](device)"
+            raise RelayError(f"the library has no function {name!r}", fix=fix)
         return self._start
 
     def _start(self, *devices: Any) -> Started:
         if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
             (devices,) = devices
         if len(devices) != 1:
-            what = f"{len(devices)} devices were given"
-            raise RelayError(what, where="lib['default'](...)", fix="give one")
+            raise RelayError(f"{len(devices)} devices were given", fix="give one")
         target, (device,) = self.executable.target, devices
         kind = "cpu" if target.kind.name == "llvm" else target.kind.name
         if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
@@ -100,10 +96,9 @@ def build(
     target_host: Any = None,
     executor: Executor | None = None,
     runtime: Runtime | None = None,
-    workspace_memory_pools: Any = None,
-    constant_memory_pools: Any = None,
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
+    **options: Any,
 ) -> GraphExecutorFactoryModule:
     """Compile a module, scheduled if the `tvm.transform.PassContext` has an ``opt_level`` above 0.
 
@@ -121,10 +116,9 @@ def build(
     Raises
     ------
     CompileError, TargetError, RelayError
-        As `tvmlab.compile`, or memory pools are given.
+        As `tvmlab.compile`, or other options, such as memory pools, are given.
     """
-    refuse("build", workspace_memory_pools=workspace_memory_pools)
-    refuse("build", constant_memory_pools=constant_memory_pools)
+    refuse("build", **options)
     mod, bound = _bound(ir_mod, params)
     level = tvm.transform.PassContext.current().opt_level
     made = compile_module(mod, read(target, target_host), schedule=level > 0)
@@ -212,9 +206,8 @@ def create_executor(
         Where to run; the target's own where it is left out.
     """
     if kind not in ("debug", "graph", "vm", "aot"):
-        what = f"unknown execution strategy: {kind}"
-        raise RelayError(what, where="relay.create_executor", fix="use 'graph' or 'vm'")
+        raise RelayError(f"unknown execution strategy: {kind}", fix="use 'graph' or 'vm'")
     made = read(target)
     if device is None:
         device = tvm.device("cpu" if made.kind.name == "llvm" else made.kind.name)
-    return Evaluator(mod if mod is not None else ir.IRModule(), device, made, params)
+    return Evaluator(ir.IRModule() if mod is None else mod, device, made, params)

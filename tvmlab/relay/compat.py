@@ -1,10 +1,9 @@
 """Run scripts of Relay's time unchanged, in the process that asks for it.
 
-``python -m tvmlab.relay SCRIPT.py`` calls `install`. A finder before Python's own answers imports
-of modules that today's TVM lacks, and a module's ``__getattr__`` answers for a name that it lacks.
-Each leads to tvmlab, to another place in TVM, or to an error with the counterpart. Functions that
-are still there also take their old arguments, and objects get the attributes that they had
-(`tvmlab.relay.aliases`). What today's TVM has works as before.
+After `install`, a finder before Python's own answers imports of modules that today's TVM lacks, and
+a module's ``__getattr__`` answers for a name that it lacks. Each leads to tvmlab, to another place
+in TVM, or to an error with the counterpart. Functions that are still there also take their old
+arguments, and objects get the attributes that they had (`tvmlab.relay.aliases`).
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.arith": ("tvm.sym",),
     "tvm.contrib.graph_executor": ("tvmlab.relay.graph_executor",),
     "tvm.contrib.graph_runtime": ("tvmlab.relay.graph_executor",),
-    "tvm.contrib.util": ("tvm.support.utils",),
     "tvm.ir.container": ("tvm.ir",),
     "tvm.meta_schedule": ("tvm.s_tir.meta_schedule",),
     "tvm.ndarray": ("tvm.nd",),
@@ -165,7 +163,7 @@ class Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Answer old imports and names, and have TVM take old arguments, in this process for good."""
+    """Answer old imports and names, and let TVM take old arguments, in this process for good."""
     if any(isinstance(one, Finder) for one in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
@@ -193,25 +191,14 @@ def _watch(old: str, module: ModuleType) -> None:
     module.__getattr__ = find  # type: ignore[method-assign]
 
 
-def _array(arr: Any, device: Any = None, mem_scope: str | None = None, **old: Any) -> Any:
-    """Make a tensor of an array; until 2021 the device was called ``ctx``."""
-    device = device or old.pop("ctx", None) or tvm.cpu()
-    return tvm.runtime.tensor(arr, device, mem_scope, **old)
-
-
-_nd = OldModule("tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=_array, gpu=tvm.cuda)
-
-
+_nd = OldModule("tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=tvm.runtime.tensor)
 # Today's TVM has no cache of kernels between builds, so clearing it does nothing.
 _cache = OldModule("tvm.relay.backend.te_compiler.TECompiler", clear=lambda: None)
-
-
 _needs_gpu = unittest.skipUnless(tvm.cuda().exist, "there is no GPU")
 
 NAMES: dict[str, Any] = {
     **{f"tvm{part}.TVMError": RuntimeError for part in ("", ".error", ".ir", ".runtime")},
     "tvm.const": tvm.runtime.const,
-    "tvm.context": lambda *args: tvm.device(*args),
     "tvm.convert": tvm.runtime.convert,
     "tvm.gpu": tvm.cuda,
     "tvm.instrument": tvm.ir.instrument,
@@ -235,7 +222,6 @@ NAMES: dict[str, Any] = {
 
 
 def _relax_name(name: str) -> str:
-    """Return the name that Relax has for an operator of Relay's."""
     row = table.find(name)
     return name if row is None else row.relax
 
@@ -246,12 +232,10 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
     node, load, device = ir.make_node, tvm.runtime.load_module, tvm.device
     start, target = tvm.transform.PassContext.__init__, tvm.target.Target.__init__
 
-    def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
-        equal(_comparable(lhs, map_free_vars), _comparable(rhs, map_free_vars), map_free_vars)
-
-    def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
-        left, right = (_comparable(side, map_free_vars) for side in (lhs, rhs))
-        return bool(tvm_ffi.structural_equal(left, right, map_free_vars))
+    def comparing(compare: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda lhs, rhs, map_free_vars=False: compare(
+            *(_comparable(side, map_free_vars) for side in (lhs, rhs)), map_free_vars
+        )
 
     def load_any(path: Any, *args: Any) -> Any:
         try:
@@ -261,11 +245,12 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
 
     def pass_context(self: Any, *args: Any, config: Any = None, **kwargs: Any) -> None:
         # Relay's other options said how, not what: without them the result is the same.
-        kept = {
-            _option(name): value
-            for name, value in (config or {}).items()
-            if name.startswith("relay.ext.") or not name.startswith("relay.")
-        }
+        kept = {}
+        for name, value in (config or {}).items():
+            if name.startswith("relay.ext."):
+                raise gone.error(f"PassContext(config={{{name!r}: ...}})", None)
+            if not name.startswith("relay."):
+                kept[f"tirx.{name[4:]}" if name.startswith("tir.") else name] = value
         start(self, *args, config=kept or None, **kwargs)
 
     def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
@@ -278,12 +263,11 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
         return device(dev_type, dev_id or 0, **given)
 
-    def spelled(given: Any) -> Any:
-        return parse(given) if isinstance(given, str) and " -" in given else given
+    def read(one: Any) -> Any:
+        return parse(one) if isinstance(one, str) and " -" in one else one
 
-    def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
-        spec, host = map(spelled, (spec, host))
-        target(self, spec, host, **old)
+    def make_target(self: Any, *given: Any, **named: Any) -> None:
+        target(self, *map(read, given), **{name: read(one) for name, one in named.items()})
 
     return [
         (ir, "make_node", lambda key, **kwargs: node(
@@ -291,8 +275,8 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         (ir.Op, "get", staticmethod(lambda op_name: get(_relax_name(op_name)))),
         (ir, "register_op_attr", lambda op_name, *args, **kwargs: register(
             _relax_name(op_name), *args, **kwargs)),
-        (ir, "assert_structural_equal", assert_structural_equal),
-        (ir, "structural_equal", structural_equal),
+        (ir, "assert_structural_equal", comparing(equal)),
+        (ir, "structural_equal", comparing(tvm_ffi.structural_equal)),
         (tvm, "device", make_device),
         (tvm.runtime, "device", make_device),
         (tvm.runtime, "load_module", load_any),
@@ -301,21 +285,11 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
     ]  # fmt: skip
 
 
-def _option(name: str) -> str:
-    """Return today's name of an option of `PassContext`."""
-    if name.startswith("relay."):
-        raise gone.error(f"PassContext(config={{{name!r}: ...}})", None)
-    return f"tirx.{name.removeprefix('tir.')}" if name.startswith("tir.") else name
-
-
 _GRAPHS = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
 
 
 def _comparable(node: Any, free: bool = False) -> Any:
-    """Bring graphs and bindings to one form; what cannot be stays as it is.
-
-    With `free`, free variables can stand for each other, as parameters do.
-    """
+    """Bring graphs and bindings to one form; with `free`, free variables become parameters."""
     try:
         if isinstance(node, ir.IRModule):
             return normalize(node)

@@ -1,8 +1,6 @@
-"""Relay's expressions and types: names of Relay's that make Relax objects, and recognize them.
+"""Relay's expressions and types: classes that make Relax objects, and recognize them.
 
-`Var`, `Call` and the others are classes to call and to give to `isinstance`, as in Relay; they make
-Relax's own objects, typed where their operands are. Only `TupleWrapper`, which Relay has too, is a
-wrapper.
+The objects have types where their operands have.
 """
 
 from __future__ import annotations
@@ -52,11 +50,8 @@ def kind(instances: type) -> Callable[[Callable[..., Any]], Any]:
 
 def refuse(function: str, fix: str = "leave it out", **given: Any) -> None:
     """Raise a `RelayError` for an argument of Relay's that is given and has no effect here."""
-    for name, value in given.items():
-        if value:
-            raise RelayError(
-                f"{function} does not carry {name}", where=f"relay.{function}({name}=...)", fix=fix
-            )
+    for name in (name for name, value in given.items() if value):
+        raise RelayError(f"{function} does not carry {name}", where=f"relay.{function}", fix=fix)
 
 
 @kind(relax.TensorType)
@@ -100,11 +95,8 @@ def _dimension(size: Any) -> Any:
         return _WIDE.setdefault(graph.key(size), (size, tirx.Var(size.name, "int64")))[1]
     if isinstance(size, ir.Expr):
         return size
-    raise RelayError(
-        f"a dimension is a {type(size).__name__}",
-        where=repr(size),
-        fix="give an integer, a tvm.tirx.Var or relay.Any()",
-    )
+    fix = "give an integer, a tvm.tirx.Var or relay.Any()"
+    raise RelayError(f"a dimension is a {type(size).__name__}", where=repr(size), fix=fix)
 
 
 _WIDE: dict[int, tuple[Any, Any]] = {}
@@ -179,29 +171,16 @@ def Function(
 ) -> relax.Function:
     """Make a function; its body stays a graph until it becomes part of a module.
 
-    Parameters
-    ----------
-    params : iterable of tvm.relax.Var
-        Its parameters. One without a type becomes a tensor of unknown shape and dtype.
-    body : expression
-        The result, from which the type is found if `ret_type` is left out.
-    attrs : mapping, optional
-        The function's attributes.
-
-    Raises
-    ------
-    RelayError
-        A parameter is no variable, or there are type parameters.
+    A parameter without a type becomes a tensor of unknown shape and dtype; without `ret_type` the
+    result's type is the body's. Raises `RelayError` where a parameter is no variable, or there are
+    type parameters.
     """
     refuse("Function", "write it once for each type", type_params=type_params)
     params = list(params)
     for param in params:
         if not isinstance(param, relax.Var):
-            raise RelayError(
-                f"a parameter of a function is a {type(param).__name__}",
-                where=f"relay.Function({', '.join(map(str, params))})",
-                fix="make it with relay.var",
-            )
+            what = f"a parameter of a function is a {type(param).__name__}"
+            raise RelayError(what, where=str(param), fix="make it with relay.var")
         if param.ty.is_missing():
             relax.expr._update_type(param, graph.UNKNOWN)
     made = infer_type(as_expr(body))
@@ -221,12 +200,9 @@ class TupleWrapper:
         """Return the tuple itself."""
         return self.tuple_value
 
-    def __tvm_ffi_object__(self) -> relax.Expr:
-        """Return the tuple, wherever TVM takes an expression."""
-        return self.tuple_value
+    __tvm_ffi_object__ = astuple  # wherever TVM takes an expression
 
     def __getitem__(self, index: int) -> relax.Expr:
-        """Return a field."""
         if not -self.size <= index < self.size:
             raise IndexError("Tuple index out of range")
         return TupleGetItem(self.tuple_value, index % self.size)
@@ -242,24 +218,14 @@ def var(
     dtype: str = "float32",
     span: Any = None,
 ) -> relax.Var:
-    """Make a variable.
+    """Make a variable of a type, of a scalar's dtype, or of a shape and a dtype.
 
-    Parameters
-    ----------
-    name_hint : str
-        Its name.
-    type_annotation : tvm.ir.Type or str, optional
-        Its type; a dtype for a scalar.
-    shape, dtype : sequence and str, optional
-        Its shape and dtype, in place of a type; `relay.Any` is a dimension that is not known. With
-        both a type and a shape, raises `RelayError`.
+    In a shape, `relay.Any` is a dimension that is not known. With both a type and a shape, raises
+    `RelayError`.
     """
     if type_annotation is not None and shape is not None:
-        raise RelayError(
-            "a variable is given by its type or by its shape",
-            where=f"relay.var({name_hint!r}, ...)",
-            fix="leave type_annotation or shape out",
-        )
+        what = "a variable is given by its type or by its shape"
+        raise RelayError(what, where=name_hint, fix="leave type_annotation or shape out")
     if shape is not None:
         type_annotation = TensorType(shape, dtype)
     elif isinstance(type_annotation, str):
@@ -268,24 +234,17 @@ def var(
 
 
 def const(value: Any, dtype: str | None = None, span: Any = None) -> ir.GenericConst:
-    """Make a constant.
+    """Make a constant of a number, a list, or an array of NumPy's or TVM's.
 
-    Parameters
-    ----------
-    value : bool, int, float, list, numpy.ndarray or tvm.runtime.Tensor
-        Its value; anything else is a `RelayError`.
-    dtype : str, optional
-        Its dtype. Left out, int64 becomes int32 and float64 becomes float32, arrays of NumPy's
-        included; a tensor of TVM's keeps its own.
+    Without a `dtype` int64 becomes int32 and float64 becomes float32, arrays of NumPy's included; a
+    tensor of TVM's keeps its own dtype. Raises `RelayError` for anything else.
     """
     try:
         return relax.const(value, dtype)
     except (ValueError, TypeError, AttributeError) as error:
-        raise RelayError(
-            f"a {type(value).__name__} makes no constant: {error}",
-            where=f"relay.const({value!r}, {dtype!r})",
-            fix="give a number, a list of numbers, a NumPy array or a tvm.runtime.Tensor",
-        ) from error
+        what = f"a {type(value).__name__} makes no constant: {error}"
+        fix = "give a number, a list of numbers, a NumPy array or a tvm.runtime.Tensor"
+        raise RelayError(what, where=repr(value), fix=fix) from error
 
 
 def as_expr(value: Any) -> relax.Expr:
@@ -296,8 +255,5 @@ def as_expr(value: Any) -> relax.Expr:
         return Tuple(value)
     if isinstance(value, ir.Expr):
         return value
-    raise RelayError(
-        f"a {type(value).__name__} is no expression",
-        where=repr(value),
-        fix="convert numbers and arrays with relay.const",
-    )
+    fix = "convert numbers and arrays with relay.const"
+    raise RelayError(f"a {type(value).__name__} is no expression", where=repr(value), fix=fix)

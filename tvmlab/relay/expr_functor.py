@@ -41,12 +41,9 @@ class ExprFunctor:
         self.memo_map: dict[int, tuple[relax.Expr, Any]] = {}
 
     def visit(self, expr: Any) -> Any:
-        """Visit an expression: call the method for its kind, such as ``visit_call``.
+        """Call the method for an expression's kind, such as ``visit_call``.
 
-        Raises
-        ------
-        RelayError
-            It is of a kind that Relay has not.
+        Raises `RelayError` for a kind that Relay does not have.
         """
         expr = as_expr(expr)
         if isinstance(expr, relax.SeqExpr):
@@ -87,7 +84,7 @@ class ExprVisitor(ExprFunctor):
 class ExprMutator(ExprFunctor):
     """Rebuilds a graph from the results of the visits of its parts.
 
-    A call or a tuple's field whose parts stay the same stays the same object.
+    A call, tuple or field whose parts stay the same stays the same object.
     """
 
     def visit_function(self, fn: relax.Function) -> relax.Expr:
@@ -95,27 +92,16 @@ class ExprMutator(ExprFunctor):
         params = [self.visit(param) for param in fn.params]
         return Function(params, self.visit(fn.body), None, None, fn.attrs)
 
-    def visit_call(self, call: relax.Call) -> relax.Expr:
-        """Make the call again."""
-        op = self.visit(call.op)
-        args = [as_expr(self.visit(arg)) if isinstance(arg, _KINDS) else arg for arg in call.args]
-        same = same_nodes([call.op, *call.args], [op, *args])
-        return call if same else Call(op, args, call.attrs, call.ty_args)
+    def _visit_parts(self, node: relax.Expr) -> relax.Expr:
+        old = parts(node)
+        new = [as_expr(self.visit(part)) if isinstance(part, _KINDS) else part for part in old]
+        if same_nodes(old, new):
+            return node
+        if isinstance(node, relax.Call):
+            return Call(new[0], new[1:], node.attrs, node.ty_args)
+        if isinstance(node, relax.TupleGetItem):
+            return TupleGetItem(new[0], node.index)
+        return If(*new) if isinstance(node, relax.If) else Tuple(new)
 
-    def visit_if(self, branch: relax.If) -> relax.Expr:
-        """Make the branch again."""
-        return If(*map(self.visit, parts(branch)))
-
-    def visit_tuple(self, tup: relax.Tuple) -> relax.Expr:
-        """Make the tuple again."""
-        return Tuple([self.visit(field) for field in tup.fields])
-
-    def visit_tuple_getitem(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Make the field again."""
-        value = as_expr(self.visit(item.tuple_value))
-        return item if value.same_as(item.tuple_value) else TupleGetItem(value, item.index)
-
-    def _keep(self, node: relax.Expr) -> relax.Expr:
-        return node
-
-    visit_var = visit_global_var = visit_op = visit_constant = _keep
+    visit_call = visit_if = visit_tuple = visit_tuple_getitem = _visit_parts
+    visit_var = visit_global_var = visit_op = visit_constant = _visit_parts

@@ -1,8 +1,4 @@
-"""Relay's importers, over `tvmlab.load`'s: a module and its parameters.
-
-The sources of names, defaults and results are Relay's ``python/tvm/relay/frontend/onnx.py``,
-``tflite.py`` and ``pytorch.py``. Weights have the names that they had there.
-"""
+"""Relay's importers, over `tvmlab.load`'s: a module and its parameters, with Relay's names."""
 
 from __future__ import annotations
 
@@ -29,10 +25,11 @@ def from_onnx(
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
-    convert_config: Mapping[str, Any] | None = None,
-    export_node_renames_path: str | None = None,
+    **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import an ONNX model as a module, and the parameters that are not frozen.
+
+    Raises the errors of `tvmlab.load`, and `RelayError` for other arguments of Relay's.
 
     Parameters
     ----------
@@ -44,24 +41,14 @@ def from_onnx(
         Relay's; a mapping has to name the model's own dtypes.
     freeze_params : bool
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
-
-    Raises
-    ------
-    ModelError, UnsupportedOperatorError, ShapeError, RelayError
-        As `tvmlab.load`, or another argument of Relay's is given.
     """
-    name = "frontend.from_onnx"
-    refuse(name, opset=opset, convert_config=convert_config)
-    refuse(name, export_node_renames_path=export_node_renames_path)
+    refuse("frontend.from_onnx", opset=opset, **options)
     from ..frontend.onnx import import_proto
 
     where, proto = "ModelProto", getattr(model, "proto", model)
     if not hasattr(proto, "graph"):
-        raise RelayError(
-            f"from_onnx takes an onnx.ModelProto, not a {type(model).__name__}",
-            where="relay.frontend.from_onnx(model)",
-            fix="read the file with onnx.load",
-        )
+        what = f"from_onnx takes an onnx.ModelProto, not a {type(model).__name__}"
+        raise RelayError(what, fix="read the file with onnx.load")
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value.name for value in proto.graph.input if value.name not in weights]
     sizes = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
@@ -75,23 +62,14 @@ def from_tflite(
     model: Any,
     shape_dict: Mapping[str, Sequence[int]] | None = None,
     dtype_dict: Mapping[str, str] | None = None,
-    op_converter: Any = None,
+    **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a TensorFlow Lite model as a module, whose weights are constants, and an empty dict.
 
-    Parameters
-    ----------
-    model : tflite.Model or bytes
-        The model; `tvmlab.load` reads files.
-    shape_dict, dtype_dict : mapping, optional
-        The file has its shapes and dtypes itself: what is given has to be the same.
-
-    Raises
-    ------
-    ModelError, UnsupportedOperatorError, ShapeError
-        See `tvmlab.load`.
+    The `model` is a `tflite.Model` or bytes. The file has its shapes and dtypes itself, so those
+    that are given have to be the same. Raises the errors of `tvmlab.load`.
     """
-    refuse("frontend.from_tflite", op_converter=op_converter)
+    refuse("frontend.from_tflite", **options)
     from ..frontend.tflite import import_bytes
 
     where = "tflite.Model"
@@ -107,14 +85,12 @@ def from_pytorch(
     input_infos: Sequence[Any],
     custom_convert_map: Mapping[str, Any] | None = None,
     default_dtype: str = "float32",
-    use_parser_friendly_name: bool = False,
-    keep_quantized_weight: bool = False,
-    export_renamed_c_graph_path: str | None = None,
-    preserve_pytorch_scopes: bool = False,
+    **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a PyTorch model as a module, and its weights.
 
-    Weights are parameters of ``main``, with the names of the model's ``state_dict``.
+    Weights are parameters of ``main``, with the names of the model's ``state_dict``. Raises the
+    errors of `tvmlab.load`, and `RelayError` for other arguments of Relay's.
 
     Parameters
     ----------
@@ -122,17 +98,8 @@ def from_pytorch(
         The model. A result of ``torch.jit.trace``, as for Relay, and a module are exported first.
     input_infos : sequence of (str, shape) or (str, (shape, dtype))
         The inputs' names, shapes and dtypes, in order; `default_dtype` is for those without.
-
-    Raises
-    ------
-    ModelError, UnsupportedOperatorError, RelayError
-        As `tvmlab.load`, or another argument of Relay's is given.
     """
-    name = "frontend.from_pytorch"
-    refuse(name, custom_convert_map=custom_convert_map, keep_quantized_weight=keep_quantized_weight)
-    refuse(name, export_renamed_c_graph_path=export_renamed_c_graph_path)
-    refuse(name, preserve_pytorch_scopes=preserve_pytorch_scopes)
-    refuse(name, use_parser_friendly_name=use_parser_friendly_name)
+    refuse("frontend.from_pytorch", custom_convert_map=custom_convert_map, **options)
     from ..frontend.pytorch import import_program
 
     infos = [_info(info, default_dtype) for info in input_infos]
@@ -151,11 +118,8 @@ def _expect(
         real = read(param.ty)
         wanted = (given or {}).get(param.name, real)
         if wanted != real and tuple(wanted) != real:
-            raise ShapeError(
-                f"input {param.name!r} is {real} in the model, not {wanted}",
-                where=where,
-                fix="leave it out, or convert the model again",
-            )
+            what = f"input {param.name!r} is {real} in the model, not {wanted}"
+            raise ShapeError(what, where=where, fix="leave it out, or convert the model again")
 
 
 def _shape(type_: Any) -> tuple[int | str, ...]:
@@ -179,11 +143,8 @@ def _info(info: Any, default: str) -> tuple[str, tuple[int, ...], str]:
             shape, default = shape
         return str(name), tuple(int(size) for size in shape), str(default)
     except (TypeError, ValueError) as error:
-        raise RelayError(
-            "an input is given as (name, shape) or (name, (shape, dtype))",
-            where=repr(info),
-            fix='for example ("input0", (1, 3, 224, 224))',
-        ) from error
+        what = 'an input is given as (name, shape) or (name, (shape, "float32"))'
+        raise RelayError(what, where=repr(info)) from error
 
 
 def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> Any:
@@ -222,11 +183,8 @@ def _detached(
     count = len(main.params) - len(values)
     old = [param.name for param in main.params]
     if inputs and len(inputs) != count:
-        raise RelayError(
-            f"the model has {count} inputs, {len(inputs)} were named",
-            where=", ".join(old),
-            fix="name each input once, in order",
-        )
+        what = f"the model has {count} inputs, {len(inputs)} were named"
+        raise RelayError(what, where=", ".join(old), fix="name each input once, in order")
     held = [(weights or {}).get(name, name) for name in old[count:]]
     names = [*(inputs or old[:count]), *held]
     if names != old:

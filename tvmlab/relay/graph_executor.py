@@ -40,11 +40,8 @@ class GraphModule:
     def __init__(self, module: Any) -> None:
         self._started: Any = getattr(module, "_started", module)
         if not isinstance(self._started, Started):
-            raise RelayError(
-                f"GraphModule runs what relay.build made, not a {type(module).__name__}",
-                where="GraphModule(module)",
-                fix='give lib["default"](device)',
-            )
+            what = f"GraphModule runs what relay.build made, not a {type(module).__name__}"
+            raise RelayError(what, fix='give lib["default"](device)')
         self._executable, self._bound, self.device = self._started
         self._inputs = self._executable.signature.inputs
         self._outputs: list[Any] | None = None
@@ -59,42 +56,22 @@ class GraphModule:
         return self
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Set inputs.
+        """Set inputs by number or name; like Relay, values are converted to the input's dtype.
 
-        Parameters
-        ----------
-        key : int or str, optional
-            One input's number or name.
-        value : array, optional
-            Its value, of the input's shape; like Relay, it is converted to the input's dtype.
-        **params : array
-            Inputs by name. Parameters that ``relay.build`` made constants are ignored, as in Relay.
-
-        Raises
-        ------
-        InputError
-            There is no such input, or the shape does not fit.
+        Of the inputs in `params`, parameters that ``relay.build`` made constants are ignored, as in
+        Relay. Raises `InputError` where there is no such input, or the shape does not fit.
         """
-        if key is not None:
-            self._set(key, value)
-        for name, array in params.items():
-            if self.get_input_index(name) >= 0 or name not in self._bound:
-                self._set(name, array)
-
-    def _set(self, key: int | str, value: Any) -> None:
-        dtype = self._inputs[self._index(key)].dtype
-        array = value.numpy() if isinstance(value, tvm.runtime.Tensor) else value
-        self.set_input_zero_copy(key, np.array(array, dtype))
+        known = {name: array for name, array in params.items() if name not in self._bound}
+        for name, given in (known if key is None else {key: value, **known}).items():
+            dtype = self._inputs[self._index(name)].dtype
+            array = given.numpy() if isinstance(given, tvm.runtime.Tensor) else given
+            self.set_input_zero_copy(name, np.array(array, dtype))
 
     def _index(self, key: int | str) -> int:
         index = self.get_input_index(key)
         if index < 0:
-            names = ", ".join(value.name for value in self._inputs)
-            raise InputError(
-                f"could not find {key!r} in the graph's inputs",
-                where=f"its inputs are {names or 'none'}",
-                fix="use one of these names",
-            )
+            where = f"its inputs are {', '.join(value.name for value in self._inputs) or 'none'}"
+            raise InputError(f"could not find {key!r} in the graph's inputs", where=where)
         return index
 
     def set_input_zero_copy(self, key: int | str, value: Any) -> None:
@@ -158,9 +135,7 @@ class GraphModule:
         """
         outputs = self.outputs()
         if not 0 <= index < len(outputs):
-            where = f"the model has {len(outputs)}"
-            fix = "count them with get_num_outputs"
-            raise InputError(f"there is no output {index}", where=where, fix=fix)
+            raise InputError(f"there is no output {index}", where=f"the model has {len(outputs)}")
         return _copied(outputs[index], out)
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
@@ -172,22 +147,16 @@ class GraphModule:
     ) -> Callable[[], BenchmarkResult]:
         """Make a function that times ``"run"``, without the copies of inputs and outputs.
 
-        It takes `repeat` samples of `number` runs, and returns seconds in a
-        `tvm.runtime.module.BenchmarkResult`. Relay's other options have no effect. Raises
-        `RelayError` for another function.
+        The function takes `repeat` samples of `number` runs, and returns seconds. Relay's other
+        options have no effect. Raises `RelayError` for another function.
         """
         if func_name != "run":
-            raise RelayError(
-                f"a packed function {func_name!r} of a module is not timed here",
-                where=f"time_evaluator({func_name!r}, ...)",
-                fix="time 'run'",
-            )
-
-        def evaluate() -> BenchmarkResult:
-            found = self._executable.time(*self._arguments(), repeats=repeat, number=number)
-            return BenchmarkResult(found.samples)
-
-        return evaluate
+            what = f"a packed function {func_name!r} of a module is not timed here"
+            raise RelayError(what, fix="time 'run'")
+        time = self._executable.time
+        return lambda: BenchmarkResult(
+            time(*self._arguments(), repeats=repeat, number=number).samples
+        )
 
     def benchmark(
         self,
@@ -195,16 +164,12 @@ class GraphModule:
         func_name: str = "run",
         repeat: int = 5,
         number: int = 5,
-        min_repeat_ms: int | None = None,
+        min_repeat_ms: int | None = None,  # this option and the next have no effect
         limit_zero_time_iterations: int = 100,
         end_to_end: bool = False,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """Time the model as `time_evaluator` does, after setting the inputs in `kwargs`.
-
-        `min_repeat_ms` and `limit_zero_time_iterations` have no effect, and `end_to_end` has to be
-        left out.
-        """
+        """Time the model as `time_evaluator` does, after setting the inputs in `kwargs`."""
         fix = "time set_input, run and get_output with time.perf_counter"
         refuse("GraphModule.benchmark", fix, end_to_end=end_to_end)
         self.set_input(**kwargs)

@@ -1,9 +1,4 @@
-"""Modules: graphs become bindings here, parameters constants.
-
-Relay put graphs into modules as they are. A Relax module holds bindings, which every pass of
-Relax's takes for granted. Relay's names therefore normalize each graph that enters a module, and
-every pass in `tvmlab.relay.transform` begins with `normalize`, for modules filled by hand.
-"""
+"""Modules: graphs become bindings here, which every pass of Relax's takes for granted."""
 
 from __future__ import annotations
 
@@ -31,20 +26,11 @@ def IRModule(functions: Mapping[Any, Any] | None = None, *_: Any, **__: Any) -> 
 def from_expr(
     expr: Any, functions: Mapping[Any, Any] | None = None, type_defs: Any = None
 ) -> ir.IRModule:
-    """Make a module of one expression.
+    """Make a module of a function or expression, which becomes ``main`` or its ``global_symbol``.
 
-    Parameters
-    ----------
-    expr : tvm.relax.Function or expression
-        What becomes ``main`` (or the name in its attribute ``global_symbol``). The free variables
-        of an expression that is no function become parameters, in the order of their use.
-    functions : mapping, optional
-        Further functions, by name or `tvm.ir.GlobalVar`.
-
-    Raises
-    ------
-    RelayError
-        A type cannot be inferred, or there are type definitions.
+    The free variables of an expression become parameters, in the order of their use. `functions`
+    are further functions, by name or `tvm.ir.GlobalVar`. Raises `RelayError` where a type cannot be
+    inferred, or there are type definitions.
     """
     refuse("IRModule.from_expr", "use tuples", type_defs=type_defs)
     main = as_function(expr)

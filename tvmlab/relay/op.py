@@ -1,8 +1,4 @@
-"""Relay's operators as Python functions, made from the operator table.
-
-``relay.add``, ``relay.nn.conv2d``, ``relay.qnn.op.requantize``: argument order, names and defaults
-are Relay's and come from the table's rows, so there is no code here for any one operator.
-"""
+"""Relay's operators as Python functions, made from the rows of the operator table."""
 
 from __future__ import annotations
 
@@ -54,9 +50,7 @@ def function(name: str) -> Callable[..., Any]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise RelayError(
-                f"{error}", where=f"relay.{name}{signature}", fix=f"see help(relay.{name})"
-            ) from error
+            raise RelayError(str(error), where=f"relay.{name}{signature}") from error
         bound.apply_defaults()
         return _call(row, bound.arguments)
 
@@ -114,7 +108,6 @@ def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) 
         raise RelayError(
             f"these arguments do not make the operator: {what}",
             where=f"relay.{row.name} of {', '.join(str(one.ty) for one in operands)}, {attributes}",
-            fix=f"see help(relay.{row.name})",
         ) from error
 
 
@@ -137,11 +130,8 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
     if isinstance(value, ir.GenericConst):
         value = value.value.numpy().tolist()
     elif isinstance(value, ir.Expr) and not _is_fixed(value):
-        raise RelayError(
-            f"the attribute {name} of {row.name} is computed by the model",
-            where=f"{name}={value}",
-            fix="tvmlab carries Relay's operators of fixed attributes only: give numbers",
-        )
+        what = f"the attribute {name} of {row.name} is computed by the model"
+        raise RelayError(what, where=f"{name}={value}", fix="give numbers")
     kind, default = row.by_name[name].kind, row.by_name[name].default
     if isinstance(value, float) and kind in ("float", "number"):
         return _digits(value)
@@ -161,10 +151,9 @@ def _is_fixed(value: ir.Expr) -> bool:
 
 
 def _digits(value: float) -> float:
-    """Return the shortest digits of a number that was read off a float32 constant.
+    """Return the shortest digits of a float32, because comparisons of attributes are exact today.
 
-    Relay took attributes that differ by less than 1e-9 for equal, so a pattern's callback that
-    reads epsilon from the model made what 1e-5 makes; today's comparison is exact.
+    A pattern's callback that reads epsilon from the model then makes what 1e-5 makes.
     """
     if not abs(value) < 1e30:  # the largest float32, rounded up, would be none
         return value
@@ -184,11 +173,7 @@ _KERNELS = {"nn.conv1d": "I", "nn.conv2d": "I", "nn.conv3d": "I", "nn.conv2d_tra
 def _infer_weight_types(
     name: str, operands: Mapping[str, relax.Expr], attributes: dict[str, Any]
 ) -> None:
-    """Set the types of operands that are variables without one, as Relay's inference did.
-
-    In Relay ``nn.conv2d(data, relay.var("w"), channels=8, kernel_size=(3, 3))`` determines the type
-    of ``w``. Relax's operators have no such attributes.
-    """
+    """Set the types of operands that are variables without one, as Relay's inference did."""
     if all(graph.has_type(value) for value in operands.values()):
         return
     for key, shape in _weight_shapes(name, operands, attributes).items():
@@ -231,11 +216,8 @@ def _unknown(name: str) -> RelayError:
     if gone.is_operator(name):
         return gone.error(f"relay.{name}", gone.operator(name))
     near = table.closest(name)
-    return RelayError(
-        f"tvmlab.relay has no operator {name!r}",
-        where=f"relay.op.get({name!r})",
-        fix=f"the closest name is {near!r}" if near else "see tvmlab.ir.table.names()",
-    )
+    fix = f"the closest name is {near!r}" if near else "see tvmlab.ir.table.names()"
+    return RelayError(f"tvmlab.relay has no operator {name!r}", fix=fix)
 
 
 class Namespace(ModuleType):
@@ -250,8 +232,6 @@ class Namespace(ModuleType):
         whole = self._prefix + name
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "_make":
-            return _Make(self._prefix)
         if table.find(whole) is not None:
             value = function(whole)
             setattr(self, name, value)
@@ -262,20 +242,6 @@ class Namespace(ModuleType):
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise gone.of_attribute(_unknown(whole))
-
-
-class _Make:
-    """The functions beneath Relay's, ``relay.op._make``: operands, then all attributes."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        row = table.find(self._prefix + name)
-        if row is None:
-            raise gone.of_attribute(_unknown(self._prefix + name))
-        names = (*row.operands, *row.by_name)
-        return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 
 
 def namespace(name: str, prefix: str) -> Namespace:

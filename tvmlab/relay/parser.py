@@ -23,12 +23,10 @@ def parse(
 ) -> ir.IRModule:
     """Read a module of Relay text, whose constants are in its metadata section.
 
-    `init_module` and `init_meta_table` have to be left out. Raises `RelayError` where the text
-    cannot be read.
+    Raises `RelayError` where the text cannot be read, or another argument of Relay's is given.
     """
-    refuse("parse", "put the functions into the text", init_module=init_module)
-    fix = "put the constants into the text: print with show_meta_data=True"
-    refuse("parse", fix, init_meta_table=init_meta_table)
+    fix = "put all functions and constants into the text"
+    refuse("parse", fix, init_module=init_module, init_meta_table=init_meta_table)
     return _read(source)
 
 
@@ -56,9 +54,6 @@ def parse_expr(source: str) -> relax.Expr:
     declared = {name.value[1:] for mark, name in pairwise(tokens) if mark.kind == "free_var"}
     free = [param.name for param in main.params if param.name not in declared]
     if free:
-        raise RelayError(
-            f"nothing binds {', '.join(f'%{name}' for name in free)}",
-            where=source.strip().splitlines()[0],
-            fix=f"declare what is free: free_var %{free[0]}: Tensor[(1,), float32];",
-        )
+        fix = f"declare what is free: free_var %{free[0]}: Tensor[(1,), float32];"
+        raise RelayError(f"nothing binds {', '.join(f'%{name}' for name in free)}", fix=fix)
     return main.body if "let" in kinds else graph.inline_bindings(main.body)

@@ -21,9 +21,8 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
     Parameters
     ----------
     target : str, tvm.target.Target, mapping, or a list or mapping of one such
-        A string of Relay's time, a target, a description as today, or, as for ``relay.build``,
-        ``{"cpu": "llvm"}``. None is the target around it (``with tvm.target.Target(...)``), and
-        without one the host.
+        A string of Relay's time, a target, a description as today, or ``{"cpu": "llvm"}``. None is
+        the target around it (``with tvm.target.Target(...)``), and without one the host.
     host : as target, optional
         The target of the host's part, for devices that have one.
 
@@ -38,11 +37,8 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
         target = list(target.values())
     if isinstance(target, (list, tuple)):
         if len(target) != 1:
-            raise TargetError(
-                f"{len(target)} targets were given",
-                where=repr(target),
-                fix="give one; tvm.relax.transform.RealizeVDevice places parts of a model",
-            )
+            fix = "give one; tvm.relax.transform.RealizeVDevice places parts of a model"
+            raise TargetError(f"{len(target)} targets were given", where=repr(target), fix=fix)
         (target,) = target
     made = as_target(target)
     return made if host is None else as_target(tvm.target.Target(made, read(host)))
@@ -59,13 +55,9 @@ class Executor:
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
         self.name, self.options = name, dict(options or {})
-        what = type(self).__name__
+        what, fix = type(self).__name__, f"use {' or '.join(map(repr, self.names))}"
         if name not in self.names:
-            raise RelayError(
-                f"today's TVM has no {what.lower()} {name!r}",
-                where=f"relay.backend.{what}",
-                fix=f"use {' or '.join(map(repr, self.names))}",
-            )
+            raise RelayError(f"today's TVM has no {what.lower()} {name!r}", fix=fix)
         refuse(what, **{key: one for key, one in self.options.items() if key not in self.idle})
 
 

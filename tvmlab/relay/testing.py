@@ -103,32 +103,22 @@ def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -
     return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
 
 
-def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, **kwargs: Any) -> Any:
+def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, groups: int = 1) -> Any:
     """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
-    kwargs |= {"kernel_size": (size, size), "padding": (size // 2, size // 2)}
-    return conv2d(x, name=name, channels=channels, strides=(stride, stride), **kwargs)
+    window = {"kernel_size": size, "padding": size // 2, "strides": stride}
+    return conv2d(x, name=name, channels=channels, groups=groups, **window)
 
 
 def _active(x: Any, name: str, epsilon: float = 2e-5) -> Any:
     return op.nn.relu(batch_norm_infer(x, name=name, epsilon=epsilon))
 
 
-def _classified(x: Any, name: str, units: int) -> relax.Function:
-    """End a network in a dense layer and a softmax."""
-    return as_function(op.nn.softmax(dense_add_bias(x, units=units, name=name)))
-
-
-def _mlp(
-    batch_size: int = 1,
-    num_classes: int = 10,
-    image_shape: tuple[int, ...] = (1, 28, 28),
-    dtype: str = "float32",
-) -> relax.Function:
+def _mlp(x: Any, num_classes: int) -> Any:
     """Make a perceptron of 128, 64 and `num_classes` units."""
-    x = op.nn.batch_flatten(var("data", shape=(batch_size, *image_shape), dtype=dtype))
-    x = op.nn.relu(dense_add_bias(x, units=128, name="fc1"))
-    x = op.nn.relu(dense_add_bias(x, units=64, name="fc2"))
-    return _classified(x, "fc3", num_classes)
+    x = op.nn.batch_flatten(x)
+    for number, units in enumerate((128, 64), 1):
+        x = op.nn.relu(dense_add_bias(x, units, f"fc{number}"))
+    return dense_add_bias(x, num_classes, "fc3")
 
 
 # Channels after each pair of a depthwise and a pointwise convolution, and the first one's stride.
@@ -139,79 +129,67 @@ _BLOCKS = (
 )
 
 
-def _mobilenet(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    image_shape: tuple[int, ...] = (3, 224, 224),
-    dtype: str = "float32",
-) -> relax.Function:
-    """Make the first MobileNet, of ``NCHW`` images."""
-
-    def block(x: Any, name: str, norm: str, *sizes: int, groups: int = 1) -> Any:
-        return _active(_conv(x, name, *sizes, groups=groups), norm, 1e-5)
-
+def _mobilenet(x: Any, num_classes: int) -> Any:
+    """Make the first MobileNet."""
     channels = 32
-    x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
-    x = block(x, "conv_block_1_conv", "conv_block_1_bn", channels, 3, 2)
+    x = _active(_conv(x, "conv_block_1_conv", channels, 3, 2), "conv_block_1_bn", 1e-5)
     for number, (wide, stride) in enumerate(_BLOCKS, 1):
         name = f"separable_conv_block_{number}"
-        names = (f"{name}_depthwise_conv1", f"{name}_bn1")
-        x = block(x, *names, channels, 3, stride, groups=channels)
-        channels = wide
-        x = block(x, f"{name}_conv2", f"{name}_bn2", channels, 1)
-    return _classified(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), "fc", num_classes)
+        x = _conv(x, f"{name}_depthwise_conv1", channels, 3, stride, groups=channels)
+        x = _conv(_active(x, f"{name}_bn1", 1e-5), f"{name}_conv2", wide, 1)
+        x, channels = _active(x, f"{name}_bn2", 1e-5), wide
+    return dense_add_bias(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), num_classes, "fc")
 
 
 _UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
-def _resnet(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    num_layers: int = 18,
-    image_shape: tuple[int, ...] = (3, 224, 224),
-    layout: str = "NCHW",
-    dtype: str = "float32",
-) -> relax.Function:
-    """Make the second ResNet, of 18 or 34 layers, for ``NCHW`` images above 32 pixels."""
-    if image_shape[1] <= 32 or num_layers not in _UNITS or layout != "NCHW":
+def _resnet(x: Any, num_classes: int, num_layers: int = 18) -> Any:
+    """Make the second ResNet, of 18 or 34 layers, for images above 32 pixels."""
+    if num_layers not in _UNITS or x.ty.shape[2] <= 32:
         raise RelayError(
-            f"there is no ResNet of {num_layers} layers for {image_shape} images in {layout}",
+            f"there is no ResNet of {num_layers} layers for data of {x.ty}",
             where="relay.testing.resnet",
-            fix="use 18 or 34 layers, images above 32 pixels, and NCHW",
+            fix="use 18 or 34 layers, and images above 32 pixels",
         )
-
-    def unit(x: Any, name: str, channels: int, stride: int, same: bool) -> Any:
-        """Add the convolved data to the data, or to a projection of the data."""
-        first = _active(x, f"{name}_bn1")
-        y = _active(_conv(first, f"{name}_conv1", channels, 3, stride), f"{name}_bn2")
-        y = _conv(y, f"{name}_conv2", channels, 3)
-        return op.add(y, x if same else _conv(first, f"{name}_sc", channels, 1, stride))
-
-    x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, scale=False)
     x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
     x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
     for stage, count in enumerate(_UNITS[num_layers], 1):
-        for number in range(count):
-            stride = 2 if number == 0 and stage > 1 else 1
-            name = f"stage{stage}_unit{number + 1}"
-            x = unit(x, name, 32 * 2**stage, stride, number > 0)
+        for number in range(1, count + 1):
+            name, channels = f"stage{stage}_unit{number}", 32 * 2**stage
+            stride = 2 if number == 1 and stage > 1 else 1
+            first = _active(x, f"{name}_bn1")
+            y = _active(_conv(first, f"{name}_conv1", channels, 3, stride), f"{name}_bn2")
+            y = _conv(y, f"{name}_conv2", channels, 3)
+            x = op.add(y, x if number > 1 else _conv(first, f"{name}_sc", channels, 1, stride))
     pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(_active(x, "bn1")))
-    return _classified(pooled, "fc1", num_classes)
+    return dense_add_bias(pooled, num_classes, "fc1")
 
 
-def _network(make: Callable[..., relax.Function]) -> Any:
+def _network(make: Callable[..., Any], classes: int, image: tuple[int, ...]) -> Any:
     """Make Relay's module of a network, with ``get_workload``."""
     name = f"{__name__}.{make.__name__[1:]}"
+
+    def get_workload(
+        batch_size: int = 1,
+        num_classes: int = classes,
+        image_shape: tuple[int, ...] = image,
+        dtype: str = "float32",
+        **options: Any,
+    ) -> tuple[ir.IRModule, dict[str, Any]]:
+        data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+        logits = make(data, num_classes, **options)
+        return create_workload(as_function(op.nn.softmax(logits)))
+
     module = sys.modules[name] = ModuleType(name, make.__doc__)
-    module.get_workload = lambda *args, **kwargs: create_workload(  # type: ignore[attr-defined]
-        make(*args, **kwargs)
-    )
+    module.get_workload = get_workload  # type: ignore[attr-defined]
     return module
 
 
-mlp, mobilenet, resnet = _network(_mlp), _network(_mobilenet), _network(_resnet)
+_IMAGENET = 1000, (3, 224, 224)
+mlp = _network(_mlp, 10, (1, 28, 28))
+mobilenet, resnet = _network(_mobilenet, *_IMAGENET), _network(_resnet, *_IMAGENET)
 # Relay's relay.testing.init and layers hold names that are here.
 init = layers = sys.modules[__name__]
 sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}

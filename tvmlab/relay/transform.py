@@ -1,8 +1,7 @@
-"""Relay's passes, each over today's.
+"""Relay's passes, each over today's, with Relay's names and optimization levels.
 
 Every pass first turns graphs into bindings (`tvmlab.ir.module.normalize`), so that it also takes
-a module that was filled by hand, and keeps Relay's name and optimization level, so that
-``PassContext(opt_level=..., required_pass=..., disabled_pass=...)`` selects the same passes.
+a module that was filled by hand.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from tvm.ir.transform import ModulePass, Pass, PassContext, PassInfo, Sequential
 from tvm.relax import op
 
 from ..errors import RelayError
-from ..ir import gone, graph, table
+from ..ir import gone, graph
 from ..ir.batch_norm import FoldBatchNorm
 from ..ir.graph import inline_bindings, is_call
 from ..ir.module import infer_type, normal, normalize
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from ..qnn import transform as quantized
+from . import op as relay_op
 from .expr import refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
@@ -57,23 +57,15 @@ def function_pass(
     required: Sequence[str] | None = None,
     traceable: bool = False,
 ) -> Any:
-    """Make a pass of a function on functions, or of a class with ``transform_function``.
+    """Make a pass of ``pass_func(func, mod, ctx)``, which returns the new function.
 
-    Parameters
-    ----------
-    pass_func : callable or class, optional
-        ``pass_func(func, mod, ctx)`` returns the new function, a graph or bindings; a class has it
-        as its method ``transform_function``. Left out, a decorator is returned.
-    opt_level : int
-        From which optimization level on it runs; without, raises `RelayError`.
-    name : str, optional
-        Its name; the function's or class's own where it is left out.
-    required : sequence of str, optional
-        Passes that have to run before it.
+    A class has the function as its method ``transform_function``. Without `pass_func` a decorator
+    is returned. Raises `RelayError` without `opt_level`, from which the pass runs; `required` are
+    the passes that have to run before.
     """
     if opt_level is None:
         fix = "give it: @function_pass(opt_level=0)"
-        raise RelayError("a pass has an optimization level", where="function_pass", fix=fix)
+        raise RelayError("a pass has an optimization level", fix=fix)
 
     def make(given: Any) -> Any:
         if not inspect.isclass(given):
@@ -113,10 +105,9 @@ def FoldConstant(fold_qnn: bool = False) -> Pass:
 def SimplifyInference() -> Pass:
     """Decompose batch normalizations and drop dropout.
 
-    As in Relay's ``src/relay/transforms/simplify_inference.cc``, batch normalization becomes
-    ``multiply`` and ``add`` of one scale and one shift per channel. `FoldConstant` computes them,
-    and `FoldScaleAxis` leaves the ``add`` alone, which tables of patterns look for behind a
-    convolution. As in Relay, a use of a dropout's mask keeps the dropout.
+    As in Relay, batch normalization becomes ``multiply`` and ``add`` of one scale and one shift per
+    channel, so that `FoldConstant` and `FoldScaleAxis` leave the ``add`` alone, which tables of
+    patterns look for behind a convolution. A use of a dropout's mask keeps the dropout.
     """
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
@@ -135,10 +126,7 @@ def SimplifyInference() -> Pass:
 
 
 def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
-    """Write a batch normalization as ``multiply`` and ``add``, not in training or without types.
-
-    Relax's own pass subtracts the mean, divides and multiplies, each over the whole tensor.
-    """
+    """Write a batch normalization as ``multiply`` and ``add``, not in training or without types."""
     data, gamma, beta, mean, variance = call.args
     attrs, rank = call.attrs, data.ty.ndim
     if attrs.training or rank < 0 or any(not graph.has_type(arg) for arg in call.args):
@@ -183,13 +171,11 @@ def FakeQuantizationToInteger(
 ) -> Pass:
     """Compute the operators between dequantize and quantize in integers.
 
-    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options.
+    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options;
+    `tvmlab.qnn.analysis.float_operators` lists what stayed in float.
     """
     name = "FakeQuantizationToInteger"
-    fix = "ask tvmlab.qnn.analysis.float_operators what stayed in float"
-    refuse(name, fix, hard_fail=hard_fail)
-    refuse(name, "give every operator's result a quantize, as QDQ files do", use_qat=use_qat)
-    refuse(name, optional_qnn_ops=optional_qnn_ops)
+    refuse(name, hard_fail=hard_fail, use_qat=use_qat, optional_qnn_ops=optional_qnn_ops)
     return _made_of(name, 0, quantized.FakeQuantizationToInteger())
 
 
@@ -201,20 +187,14 @@ def FoldScaleAxis() -> Pass:
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     """Change the layouts of operators; over `tvm.relax.transform.ConvertLayout`.
 
-    Parameters
-    ----------
-    desired_layouts : mapping of str to sequence of str
-        By Relay's operator, else `RelayError`, the data's and the kernel's layout:
-        ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is the kernel's that Relay takes.
+    `desired_layouts` has by Relay's operator, else `RelayError`, the data's and the kernel's
+    layout: ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is the kernel's that Relay takes.
     """
     wanted = {}
     for name, layouts in desired_layouts.items():
-        row = table.find(name)
-        if row is None:
-            fix = "give Relay's names, such as 'nn.conv2d'"
-            raise RelayError(f"there is no operator {name!r}", where="ConvertLayout", fix=fix)
         data, kernel = (*layouts, "default")[:2]
-        wanted[row.relax] = [data, _KERNELS.get(data, "OIHW") if kernel == "default" else kernel]
+        kernel = _KERNELS.get(data, "OIHW") if kernel == "default" else kernel
+        wanted[relay_op.get(name).name] = [data, kernel]
     return _made_of("ConvertLayout", 3, relax.transform.ConvertLayout(wanted))
 
 

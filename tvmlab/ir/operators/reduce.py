@@ -16,7 +16,7 @@ from tvm.relax import op
 
 from ...errors import RelayError
 from ..table import native, stands_for
-from .common import Dims, Values, axes, dtype, need_dims, need_dtype, need_rank, rank
+from .common import Dims, Values, axes, dims, dtype, need_dims, need_dtype, need_rank, rank
 
 _REDUCE = "axis:ints=None keepdims:bool=False exclude:bool=False"
 
@@ -140,3 +140,30 @@ _place("argmax", op.argmax)
 _place("argmin", op.argmin)
 native("cumsum", "data", "axis:int=None dtype:str= exclusive:bool=False")
 native("cumprod", "data", "axis:int=None dtype:str= exclusive:bool=False")
+
+
+def _einsum(data: relax.Expr, equation: str) -> relax.Expr:
+    """Refuse what NumPy refuses, on arrays of the same shapes: some of it ends TVM's process."""
+    terms, arrow, out = equation.replace(" ", "").partition("->")
+    words = terms.split(",")
+    types = data.ty.fields if isinstance(data.ty, relax.TupleType) else [None] * len(words)
+    try:
+        if len(words) != len(types):
+            raise ValueError(f"it is about {len(words)} operands, and {len(types)} are given")
+        if arrow and ("..." in terms) != ("..." in out):
+            raise ValueError(f"only one side of {equation!r} has the axes of ...")
+        shapes = []
+        for word, ty in zip(words, types, strict=True):
+            ndim = rank(ty)
+            unknown = [1] * (len(word.replace("...", "")) if ndim is None else ndim)
+            shape = dims(ty) or unknown
+            shapes.append([size if isinstance(size, int) else 1 for size in shape])
+        arrays = [np.broadcast_to(np.int8(0), shape) for shape in shapes]
+        np.einsum_path(equation, *arrays, optimize=False)
+    except (ValueError, IndexError) as error:
+        what = f"einsum of {equation!r}: {error}"
+        raise RelayError(what, where="einsum", fix='write it as in "ij,jk->ik"') from error
+    return op.einsum(data, equation)
+
+
+native("einsum", "data", "equation:str=", to_relax=_einsum, equation="subscripts")

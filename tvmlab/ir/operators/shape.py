@@ -233,3 +233,13 @@ native(
 @stands_for("broadcast_to_like", "data broadcast_type")
 def _broadcast_to_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
     return op.broadcast_to(data, need_dims(other.ty, "broadcast_to_like broadcast_type"))
+
+
+@stands_for("layout_transform", "data", "src_layout:str dst_layout:str")
+def _layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
+    axes = [src_layout.find(axis) for axis in dst_layout]
+    if sorted(axes) != list(range(need_rank(data.ty, "layout_transform data"))):
+        what = f"layout_transform does not bring {data.ty} from {src_layout} to {dst_layout}"
+        fix = "give orders of whole axes, such as NCHW; tvm.relax.op.layout_transform takes parts"
+        raise RelayError(what, where="layout_transform", fix=fix)
+    return op.permute_dims(data, axes)

@@ -242,8 +242,9 @@ class _Printer:
             return f"{self._use(node.callee)}({', '.join(inputs)})"
         for attribute in node.row.attributes:
             value, usual = node.attributes[attribute.name], attribute.default
-            # Where a number may be whole or not, 1 is not 1.0.
+            # Where a number may be whole or not, 1 is not 1.0; nowhere is -0.0 the same as 0.0.
             exact = attribute.kind != "number" or type(value) is type(usual)
+            exact = exact and str(value) != "-0.0"
             if usual is table.REQUIRED or value != usual or not exact:
                 inputs.append(self._setting(attribute.name, value, attribute.kind))
         return f"{node.row.name}({', '.join(inputs)})"
