@@ -1,6 +1,5 @@
 // Packages of tvmlab, arrays in files, and networks that run, without Python.
-#ifndef TVMLAB_DEPLOY_H_
-#define TVMLAB_DEPLOY_H_
+#pragma once
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
@@ -56,5 +55,3 @@ class Network {
 };
 
 }  // namespace tvmlab::deploy
-
-#endif  // TVMLAB_DEPLOY_H_

@@ -1,16 +1,33 @@
 // A program: the bytes that tvmlab/npu/program.py describes, read, verified and counted.
-#ifndef TVMLAB_NPU_PROGRAM_H_
-#define TVMLAB_NPU_PROGRAM_H_
+#pragma once
 
 #include <cstdint>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "isa.h"
-#include "refused.h"
 
 namespace tvmlab::npu {
+
+// What is thrown for a program that cannot be executed. The border (module.cc) makes it an error of
+// Python's; everything else here knows nothing of TVM.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+  std::string where = "npu.simulator";  // or such as "instruction 12 (Matmul)"
+};
+
+template <typename... Parts>
+void Require(bool holds, const Parts&... parts) {
+  if (holds) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Refused(text.str());
+}
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // In the order of tvmlab/npu/config.py's fields.
 struct Config {
@@ -73,7 +90,7 @@ void ForEach(const Program& program, const Use& use) {
             use(instruction);
           } catch (Refused& refused) {
             refused.where =
-                "instruction " + std::to_string(number) + " (" + instruction.kName + ")";
+                "instruction " + std::to_string(number) + " (" + kNames[any.index()] + ")";
             throw;
           }
         },
@@ -92,5 +109,3 @@ inline int64_t WeightBytes(const Depthwise& d, const Config&) {
 }
 
 }  // namespace tvmlab::npu
-
-#endif  // TVMLAB_NPU_PROGRAM_H_

@@ -15,24 +15,29 @@ int64_t Macs(const Window& w, int64_t channels) {
   return int64_t{w.out_rows} * w.out_cols * w.kernel_h * w.kernel_w * channels;
 }
 
-// Adds to the counters what an instruction costs, and gives its cycles.
+struct Cost {
+  Unit unit;
+  int64_t cycles;
+};
+
+// Adds to the counters what an instruction moves and computes, and gives its cycles.
 class Counter {
  public:
   explicit Counter(const Config& config) : config_(config) {}
 
-  int64_t operator()(const Load& load, Counters& to) const {
+  Cost operator()(const Load& load, Counters& to) const {
     to.loaded_bytes += load.bytes();
     to.sram_written_bytes += load.bytes();
     return Move(load, to);
   }
 
-  int64_t operator()(const Store& store, Counters& to) const {
+  Cost operator()(const Store& store, Counters& to) const {
     to.stored_bytes += store.bytes();
     to.sram_read_bytes += store.bytes();
     return Move(store, to);
   }
 
-  int64_t operator()(const Matmul& m, Counters& to) const {
+  Cost operator()(const Matmul& m, Counters& to) const {
     const int64_t taps = int64_t{m.kernel_h} * m.kernel_w;
     const int64_t pixels = int64_t{m.out_rows} * m.out_cols;
     const int64_t across = CeilDiv(m.out_channels, config_.columns);
@@ -40,55 +45,56 @@ class Counter {
     to.array_macs += Macs(m, m.in.channels) * m.out_channels;
     to.sram_read_bytes += across * taps * m.in.channels * pixels + WeightBytes(m, config_);
     if (m.bias >= 0) to.sram_read_bytes += 4 * int64_t{m.out_channels};
-    return config_.rows + config_.columns + blocks * std::max<int64_t>(pixels, config_.rows);
+    return {Unit::kArray,
+            config_.rows + config_.columns + blocks * std::max<int64_t>(pixels, config_.rows)};
   }
 
-  int64_t operator()(const Depthwise& d, Counters& to) const {
+  Cost operator()(const Depthwise& d, Counters& to) const {
     to.vector_macs += Macs(d, d.in.channels);
     to.sram_read_bytes += Macs(d, d.in.channels) + WeightBytes(d, config_);
     if (d.bias >= 0) to.sram_read_bytes += 4 * int64_t{d.out_channels};
     return Vector(Macs(d, 1), d.in.channels);
   }
 
-  int64_t operator()(const Requantize& r, Counters& to) const {
+  Cost operator()(const Requantize& r, Counters& to) const {
     static constexpr int64_t kTableBytes[] = {0, 8, 8, 8, 4, 8};  // by the rounding
     to.sram_read_bytes += r.tables() * kTableBytes[static_cast<size_t>(r.rounding)];
     to.sram_written_bytes += r.out().bytes();
     return Vector(int64_t{r.rows} * r.cols, r.channels);
   }
 
-  int64_t operator()(const Add& a, Counters& to) const {
+  Cost operator()(const Add& a, Counters& to) const {
     to.sram_read_bytes += a.image(a.lhs.view).bytes();
     if (a.both()) to.sram_read_bytes += a.image(a.rhs.view).bytes();
     to.sram_written_bytes += a.image(a.to).bytes();
     return Vector((a.both() ? 2 : 1) * int64_t{a.rows} * a.cols, a.channels);
   }
 
-  int64_t operator()(const Pool& p, Counters& to) const {
+  Cost operator()(const Pool& p, Counters& to) const {
     to.sram_read_bytes += Macs(p, p.in.channels) * Bytes(p.in.dtype);
     to.sram_written_bytes += p.out().bytes();
     return Vector(Macs(p, 1), p.in.channels);
   }
 
-  int64_t operator()(const Sum& s, Counters& to) const {
+  Cost operator()(const Sum& s, Counters& to) const {
     to.sram_read_bytes += s.in.bytes();
     return Vector(int64_t{s.in.rows} * s.in.cols, s.in.channels);
   }
 
-  int64_t operator()(const Sync&, Counters&) const { return 0; }
+  Cost operator()(const Sync&, Counters&) const { return {Unit::kAll, 0}; }
 
  private:
   // Each contiguous run takes whole bursts on the bus.
-  int64_t Move(const Transfer& t, Counters& to) const {
+  Cost Move(const Transfer& t, Counters& to) const {
     const Box box = t.dram().Joined();
     const int64_t bus =
         box.Runs() * CeilDiv(box.run, config_.dma_burst_bytes) * config_.dma_burst_bytes;
     to.bus_bytes += bus;
-    return config_.dma_latency + CeilDiv(bus, config_.dma_bytes_per_cycle);
+    return {Unit::kDma, config_.dma_latency + CeilDiv(bus, config_.dma_bytes_per_cycle)};
   }
 
-  int64_t Vector(int64_t passes, int64_t channels) const {
-    return config_.vector_latency + passes * CeilDiv(channels, config_.lanes);
+  Cost Vector(int64_t passes, int64_t channels) const {
+    return {Unit::kVector, config_.vector_latency + passes * CeilDiv(channels, config_.lanes)};
   }
 
   const Config& config_;
@@ -131,7 +137,7 @@ std::vector<int64_t> Cycles(const Program& program) {
   const Counter counter(program.config);
   Counters unused;
   std::vector<int64_t> cycles;
-  ForEach(program, [&](const auto& one) { cycles.push_back(counter(one, unused)); });
+  ForEach(program, [&](const auto& one) { cycles.push_back(counter(one, unused).cycles); });
   return cycles;
 }
 
@@ -140,20 +146,18 @@ std::vector<Counters> Count(const Program& program) {
   const Counter counter(program.config);
   Phase phase;
   ForEach(program, [&](const auto& instruction) {
-    Counters* layer = &layers[static_cast<size_t>(instruction.layer)];
-    const int64_t cycles = counter(instruction, *layer);
-    ++layer->instructions;
-    switch (instruction.kUnit) {
-      case Unit::kDma: layer->dma_cycles += cycles; break;
-      case Unit::kArray: layer->array_cycles += cycles; break;
-      case Unit::kVector: layer->vector_cycles += cycles; break;
-      case Unit::kAll: {  // a sync takes a cycle, for the phase's last layer
-        Counters* last = phase.End();
-        ++(last != nullptr ? last : layer)->cycles;
-        return;
-      }
+    Counters& layer = layers[static_cast<size_t>(instruction.layer)];
+    const auto [unit, cycles] = counter(instruction, layer);
+    ++layer.instructions;
+    if (unit == Unit::kAll) {  // a sync takes a cycle, for the phase's last layer
+      Counters* last = phase.End();
+      ++(last != nullptr ? last : &layer)->cycles;
+    } else {
+      static constexpr int64_t Counters::*kCycles[] = {
+          &Counters::dma_cycles, &Counters::array_cycles, &Counters::vector_cycles};
+      layer.*kCycles[static_cast<size_t>(unit)] += cycles;
+      phase.Add(unit, cycles, &layer);
     }
-    phase.Add(instruction.kUnit, cycles, layer);
   });
   phase.End();
   return layers;

@@ -25,9 +25,8 @@ class ByteState {
 
   // Forgets who touched what.
   void EndPhase() {
-    for (const auto [at, count] : touched_) {
-      Mark* marks = marks_.data() + at;
-      for (int64_t i = 0; i < count; ++i) marks[i] &= kHolds;
+    for (const auto& [at, count] : touched_) {
+      std::for_each_n(marks_.begin() + at, count, [](Mark& mark) { mark &= kHolds; });
     }
     touched_.clear();
   }
@@ -109,34 +108,34 @@ class Player {
                [&](int64_t at, int64_t run) { tensor.Write(at, run, Unit::kDma); });
   }
 
-  void operator()(const Matmul& matmul) { Convolve(matmul); }
-  void operator()(const Depthwise& depthwise) { Convolve(depthwise); }
+  void operator()(const Matmul& matmul) { Convolve(matmul, Unit::kArray); }
+  void operator()(const Depthwise& depthwise) { Convolve(depthwise, Unit::kVector); }
 
   void operator()(const Requantize& r) {
-    sums_.Read(r.sums, r.out().box().Runs() * r.channels, r.kUnit);
+    sums_.Read(r.sums, r.out().box().Runs() * r.channels, Unit::kVector);
     if (r.rounding != Rounding::kNone) {
       sram_.Read(r.multipliers, r.tables() * (r.rounding == Rounding::kTfliteFloat64 ? 8 : 4),
-                 r.kUnit);
-      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), r.kUnit);
+                 Unit::kVector);
+      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), Unit::kVector);
     }
-    Write(r.to.address, r.out().box(), r.kUnit);
+    Write(r.to.address, r.out().box(), Unit::kVector);
   }
 
   void operator()(const Add& a) {
-    Read(a.lhs.view.address, a.image(a.lhs.view).box(), a.kUnit);
-    if (a.both()) Read(a.rhs.view.address, a.image(a.rhs.view).box(), a.kUnit);
-    Write(a.to.address, a.image(a.to).box(), a.kUnit);
+    Read(a.lhs.view.address, a.image(a.lhs.view).box(), Unit::kVector);
+    if (a.both()) Read(a.rhs.view.address, a.image(a.rhs.view).box(), Unit::kVector);
+    Write(a.to.address, a.image(a.to).box(), Unit::kVector);
   }
 
   void operator()(const Pool& p) {
-    ReadTouched(p, p.kUnit);
-    Write(p.out_address, p.out().box(), p.kUnit);
+    ReadTouched(p, Unit::kVector);
+    Write(p.out_address, p.out().box(), Unit::kVector);
   }
 
   void operator()(const Sum& s) {
-    Read(s.in.address, s.in.box(), s.kUnit);
-    if (s.accumulate) sums_.Read(s.sums, s.in.channels, s.kUnit);
-    sums_.Write(s.sums, s.in.channels, s.kUnit);
+    Read(s.in.address, s.in.box(), Unit::kVector);
+    if (s.accumulate) sums_.Read(s.sums, s.in.channels, Unit::kVector);
+    sums_.Write(s.sums, s.in.channels, Unit::kVector);
   }
 
   void operator()(const Sync&) {
@@ -178,16 +177,16 @@ class Player {
   }
 
   template <typename Window>
-  void Convolve(const Window& w) {
-    ReadTouched(w, w.kUnit);
-    sram_.Read(w.weights, WeightBytes(w, config_), w.kUnit);
+  void Convolve(const Window& w, Unit unit) {
+    ReadTouched(w, unit);
+    sram_.Read(w.weights, WeightBytes(w, config_), unit);
     const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
     if (w.bias >= 0) {
-      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, w.kUnit);
+      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, unit);
     } else {
-      sums_.Read(w.sums, count, w.kUnit);
+      sums_.Read(w.sums, count, unit);
     }
-    sums_.Write(w.sums, count, w.kUnit);
+    sums_.Write(w.sums, count, unit);
   }
 
   // Pixels that no tap takes, such as those that a stride steps over, need not be there.

@@ -5,8 +5,7 @@
 // Everything before the last cast is float32, and round() takes halves away from zero: that is what
 // the operator did in TVM 0.18, and compilers that fold a quantize must agree with it bit for bit.
 // This header knows nothing of TVM; module.cc is the part that Python and TVM see.
-#ifndef TVMLAB_QUANTIZE_H_
-#define TVMLAB_QUANTIZE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -37,5 +36,3 @@ int64_t Quantize(const float* in, Layout layout, PerChannel<float> scale,
                  PerChannel<int32_t> zero_point, Out* out);
 
 }  // namespace tvmlab
-
-#endif  // TVMLAB_QUANTIZE_H_
