@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
+#include <sys/utsname.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/dtype.h>
@@ -26,7 +27,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <new>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -70,16 +70,6 @@ constexpr size_t kHeader = 10;
 // NumPy's letters at the places of DLPack's codes.
 constexpr std::string_view kKinds = "iuf   b";
 
-// Compiled code expects its data at a multiple of 64 bytes.
-struct Aligned {
-  void AllocData(DLTensor* tensor) {
-    const size_t bytes = ffi::GetDataSize(*tensor);
-    tensor->data = std::aligned_alloc(64, (bytes / 64 + 1) * 64);
-    if (tensor->data == nullptr) throw std::bad_alloc();
-  }
-  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
-};
-
 // Reads an array from a .npy file: numbers or truth values, little-endian, in C order.
 ffi::Tensor ReadNpy(const std::string& path) {
   const std::string file = Contents(path, "the input");
@@ -108,7 +98,10 @@ ffi::Tensor ReadNpy(const std::string& path) {
   }
   const DLDataType dtype{static_cast<uint8_t>(kKinds.find(kind[0])),
                          static_cast<uint8_t>(8 * (size[0] - '0')), 1};
-  auto tensor = ffi::Tensor::FromNDAlloc(Aligned(), ffi::Shape(shape), dtype, {kDLCPU, 0});
+  // TVM's own allocator, because compiled code expects its data at a multiple of 64 bytes.
+  const auto allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
+  const auto tensor =
+      allocate(ffi::Shape(shape), dtype, DLDevice{kDLCPU, 0}, nullptr).cast<ffi::Tensor>();
   file.copy(static_cast<char*>(tensor.data_ptr()), file.size() - start, start);
   return tensor;
 }
@@ -146,15 +139,6 @@ void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
 // the checksum, and the magic number, whose last byte is the number of the format.
 constexpr std::string_view kMagic("TVMLAB\0\5", 8);
 constexpr size_t kEnd = 8 + sizeof(uint32_t) + kMagic.size();
-
-// What LLVM calls the processors that this program is built for; empty for others.
-#if defined(__x86_64__)
-constexpr std::string_view kProcessor = "x86_64";
-#elif defined(__aarch64__)
-constexpr std::string_view kProcessor = "aarch64";
-#else
-constexpr std::string_view kProcessor = "";
-#endif
 
 uint32_t Crc32(std::string_view bytes) {
   std::array<uint32_t, 256> table;
@@ -209,7 +193,6 @@ class Quiet {
     dup2(nowhere, STDERR_FILENO);
     close(nowhere);
   }
-  Quiet(const Quiet&) = delete;
   ~Quiet() {
     dup2(kept_, STDERR_FILENO);
     close(kept_);
@@ -230,14 +213,13 @@ void SetThreads(int64_t wanted) {
   std::set<std::string> cores;  // the hyperthreads of each
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &usable)) continue;
-    std::string siblings = "of " + std::to_string(cpu);
-    std::ifstream("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
-                  "/topology/thread_siblings_list") >>
-        siblings;
+    const std::string name = "cpu" + std::to_string(cpu);
+    std::string siblings = name;
+    std::ifstream("/sys/devices/system/cpu/" + name + "/topology/thread_siblings_list") >> siblings;
     cores.insert(siblings);
   }
-  const auto most = wanted > 0 ? CPU_COUNT(&usable) : static_cast<int64_t>(cores.size());
-  const auto threads = wanted > 0 ? std::min<int64_t>(wanted, most) : most;
+  const int64_t threads = wanted > 0 ? std::min<int64_t>(wanted, CPU_COUNT(&usable))
+                                     : static_cast<int64_t>(cores.size());
   if (threads > 0) setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
 }
 
@@ -251,11 +233,8 @@ ffi::Module LoadLibrary(const std::string& path, const char* fix) try {
 void Collect(const ffi::Any& value, std::vector<ffi::Tensor>& into) {
   if (const auto tensor = value.try_cast<ffi::Tensor>()) {
     into.push_back(*tensor);
-  } else if (const auto fields = value.try_cast<ffi::Array<ffi::Any>>()) {
-    for (const ffi::Any& field : *fields) Collect(field, into);
   } else {
-    throw Refused("the network returns something else than tensors: " + value.GetTypeKey(), "main",
-                  "let it return tensors");
+    for (const ffi::Any& field : value.cast<ffi::Array<ffi::Any>>()) Collect(field, into);
   }
 }
 
@@ -267,9 +246,11 @@ class Network {
     const auto target = Field<json::Object>(description, "target");
     const auto triple = target.Get(ffi::String("mtriple"));
     const std::string processor = triple ? triple->cast<ffi::String>() : "";
-    if (triple && !kProcessor.empty() && processor.substr(0, processor.find('-')) != kProcessor) {
+    utsname here;
+    uname(&here);
+    if (triple && processor.substr(0, processor.find('-')) != here.machine) {
       throw Refused("it was compiled for a processor of " + processor + ", and this one is of " +
-                        std::string(kProcessor),
+                        here.machine,
                     path_, "compile the model for this machine");
     }
     const auto runtimes = Field<json::Array>(description, "runtimes");
@@ -319,9 +300,9 @@ class Network {
     std::map<std::string, std::string> sizes;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Input& declared = inputs_[i];
+      const std::string name = "input " + declared.name;
       const std::string dtype = ffi::DLDataTypeToString(inputs[i].dtype());
-      if (dtype != declared.dtype)
-        refuse("input " + declared.name + " is of dtype " + dtype, paths[i]);
+      if (dtype != declared.dtype) refuse(name + " is of dtype " + dtype, paths[i]);
       std::vector<std::string> shape;
       for (const int64_t size : inputs[i].shape()) shape.push_back(std::to_string(size));
       bool fits = shape.size() == declared.shape.size();
@@ -331,8 +312,7 @@ class Network {
         const bool number = std::isdigit(static_cast<unsigned char>(size[0]));
         fits = shape[d] == sizes.emplace(size, number ? size : shape[d]).first->second;
       }
-      if (!fits)
-        refuse("input " + declared.name + " has the shape [" + Joined(shape) + "]", paths[i]);
+      if (!fits) refuse(name + " has the shape [" + Joined(shape) + "]", paths[i]);
     }
   }
 
@@ -381,15 +361,12 @@ struct Options {
   std::exit(2);
 }
 
-size_t Count(std::string_view text) {
+size_t Count(const std::string& text) {
   size_t count = 0;
-  const auto end = text.data() + text.size();
-  if (const auto [at, error] = std::from_chars(text.data(), end, count);
-      at != end || text.empty()) {
-    std::fprintf(stderr, "'%s' is no number\n", text.data());
-    ExitWithUsage();
-  }
-  return count;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error == std::errc() && *end == '\0') return count;
+  std::fprintf(stderr, "'%s' is no number\n", text.c_str());
+  ExitWithUsage();
 }
 
 Options Read(int argc, char** argv) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "program.h"
@@ -59,7 +58,7 @@ class Machine {
   std::vector<uint8_t> sram_;
   std::vector<uint32_t> sums_;  // int32 that wrap
   std::vector<uint8_t*> tensors_;
-  std::vector<std::unique_ptr<uint8_t[]>> scratch_;
+  std::vector<std::vector<uint8_t>> scratch_;
   std::vector<float> rows_, columns_;  // the array's, between its instructions
 };
 

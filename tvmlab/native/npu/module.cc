@@ -135,16 +135,12 @@ ffi::Array<ffi::Any> Described(const ffi::Module& module) {
   return {ffi::String(symbol), program};
 }
 
-// All counters of a layer, then those of the next, in the order of CounterNames.
+// All counters of a layer, then those of the next.
 ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
   return Translated([&] {
-    ffi::Array<int64_t> flat;
-    for (const Counters& layer : Count(Verified(std::string(bytes)))) {
-#define TVMLAB_NPU_PUSH(name) flat.push_back(layer.name);
-      TVMLAB_NPU_COUNTERS(TVMLAB_NPU_PUSH)
-#undef TVMLAB_NPU_PUSH
-    }
-    return flat;
+    const std::vector<Counters> layers = Count(Verified(std::string(bytes)));
+    const auto* first = reinterpret_cast<const int64_t*>(layers.data());
+    return ffi::Array<int64_t>(first, first + layers.size() * sizeof(Counters) / sizeof *first);
   });
 }
 
@@ -155,11 +151,7 @@ ffi::Array<int64_t> CyclesOf(const ffi::Bytes& bytes) {
   });
 }
 
-ffi::String CounterNames() {
-#define TVMLAB_NPU_NAMED(name) #name " "
-  return TVMLAB_NPU_COUNTERS(TVMLAB_NPU_NAMED);
-#undef TVMLAB_NPU_NAMED
-}
+ffi::String CounterNames() { return kCounters; }
 
 }  // namespace
 

@@ -59,19 +59,14 @@ Program Read(std::string_view bytes);
 // other's way, or that leaves a part of an output unwritten.
 void Verify(const Program& program);
 
-// clang-format off
 // What a layer costs; tvmlab/npu/simulator.py explains the names.
-#define TVMLAB_NPU_COUNTERS(X)                                                                   \
-  X(cycles) X(dma_cycles) X(array_cycles) X(vector_cycles) X(loaded_bytes) X(stored_bytes)       \
-  X(bus_bytes) X(array_macs) X(vector_macs) X(sram_read_bytes) X(sram_written_bytes)             \
-  X(instructions)
-// clang-format on
-
 struct Counters {
-#define TVMLAB_NPU_COUNTER(name) int64_t name = 0;
-  TVMLAB_NPU_COUNTERS(TVMLAB_NPU_COUNTER)
-#undef TVMLAB_NPU_COUNTER
+  int64_t cycles, dma_cycles, array_cycles, vector_cycles, loaded_bytes, stored_bytes, bus_bytes;
+  int64_t array_macs, vector_macs, sram_read_bytes, sram_written_bytes, instructions;
 };
+constexpr const char* kCounters =
+    "cycles dma_cycles array_cycles vector_cycles loaded_bytes stored_bytes bus_bytes array_macs "
+    "vector_macs sram_read_bytes sram_written_bytes instructions";
 
 // Counts what each layer of a verified program costs.
 std::vector<Counters> Count(const Program& program);

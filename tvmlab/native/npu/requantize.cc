@@ -83,9 +83,8 @@ void Machine::Execute(const Requantize& r) {
   if (r.rounding != Rounding::kNone) {
     multipliers = Table<int32_t>(r.multipliers, r.tables());
     shifts = Table<int32_t>(r.shifts, r.tables());
-    for (const int32_t shift : shifts) {
-      Require(-31 <= shift && shift <= 30, "a shift in its table is ", shift);
-    }
+    const auto [low, high] = std::minmax_element(shifts.begin(), shifts.end());
+    Require(-31 <= *low && *high <= 30, "a shift in its table is ", *high > 30 ? *high : *low);
   }
   multipliers = Spread(std::move(multipliers), r.channels);
   shifts = Spread(std::move(shifts), r.channels);

@@ -4,6 +4,7 @@
 // `columns` output channels and its weights once; the vector unit reads its input once a tap.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "program.h"
 
@@ -100,42 +101,32 @@ class Counter {
   const Config& config_;
 };
 
-// The units between two syncs.
-class Phase {
- public:
-  void Add(Unit unit, int64_t cycles, Counters* layer) {
-    auto& [total, parts] = units_[static_cast<size_t>(unit)];
-    total += cycles;
-    parts.emplace_back(layer, cycles);
-  }
+// What a unit does between two syncs: layers and cycles.
+using Work = std::vector<std::pair<Counters*, int64_t>>;
 
-  // Gives the phase's time to the layers that its longest unit worked for, the first such unit if
-  // there are several. Returns the last of these layers, or null.
-  Counters* End() {
-    const auto shorter = [](const auto& a, const auto& b) { return a.total < b.total; };
-    Counters* last = nullptr;
-    for (const auto& [layer, cycles] :
-         std::max_element(units_.begin(), units_.end(), shorter)->parts) {
-      layer->cycles += cycles;
-      last = layer;
-    }
-    units_ = {};
-    return last;
-  }
-
- private:
-  struct Work {
-    int64_t total = 0;
-    std::vector<std::pair<Counters*, int64_t>> parts;
+// Gives a phase's time to the layers that its longest unit worked for, the first such unit if there
+// are several. Returns the last of these layers, or null.
+Counters* EndPhase(std::array<Work, 3>& units) {
+  const auto total = [](const Work& work) {
+    int64_t sum = 0;
+    for (const auto& [layer, cycles] : work) sum += cycles;
+    return sum;
   };
-  std::array<Work, 3> units_;
-};
+  const auto shorter = [&](const Work& a, const Work& b) { return total(a) < total(b); };
+  Counters* last = nullptr;
+  for (const auto& [layer, cycles] : *std::max_element(units.begin(), units.end(), shorter)) {
+    layer->cycles += cycles;
+    last = layer;
+  }
+  units = {};
+  return last;
+}
 
 }  // namespace
 
 std::vector<int64_t> Cycles(const Program& program) {
   const Counter counter(program.config);
-  Counters unused;
+  Counters unused{};
   std::vector<int64_t> cycles;
   ForEach(program, [&](const auto& one) { cycles.push_back(counter(one, unused).cycles); });
   return cycles;
@@ -144,22 +135,22 @@ std::vector<int64_t> Cycles(const Program& program) {
 std::vector<Counters> Count(const Program& program) {
   std::vector<Counters> layers(program.layers);
   const Counter counter(program.config);
-  Phase phase;
+  std::array<Work, 3> units;
   ForEach(program, [&](const auto& instruction) {
     Counters& layer = layers[static_cast<size_t>(instruction.layer)];
     const auto [unit, cycles] = counter(instruction, layer);
     ++layer.instructions;
     if (unit == Unit::kAll) {  // a sync takes a cycle, for the phase's last layer
-      Counters* last = phase.End();
+      Counters* last = EndPhase(units);
       ++(last != nullptr ? last : &layer)->cycles;
     } else {
       static constexpr int64_t Counters::*kCycles[] = {
           &Counters::dma_cycles, &Counters::array_cycles, &Counters::vector_cycles};
       layer.*kCycles[static_cast<size_t>(unit)] += cycles;
-      phase.Add(unit, cycles, &layer);
+      units[static_cast<size_t>(unit)].emplace_back(&layer, cycles);
     }
   });
-  phase.End();
+  EndPhase(units);
   return layers;
 }
 

@@ -15,13 +15,15 @@ class ByteState {
   ByteState(const char* name, int64_t places, bool full)
       : name_(name), marks_(static_cast<size_t>(places), full ? kHolds : 0) {}
 
-  void Read(int64_t at, int64_t count, Unit unit) {
-    Access("reads", at, count, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
+  void Read(int64_t start, const Box& box, Unit unit) {
+    Access("reads", start, box, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
   }
-  void Write(int64_t at, int64_t count, Unit unit) {
-    Access("writes", at, count, Others(kWritten, unit) | Others(kRead, unit), 0,
+  void Read(int64_t start, int64_t count, Unit unit) { Read(start, Run(count), unit); }
+  void Write(int64_t start, const Box& box, Unit unit) {
+    Access("writes", start, box, Others(kWritten, unit) | Others(kRead, unit), 0,
            kHolds | Bit(kWritten, unit));
   }
+  void Write(int64_t start, int64_t count, Unit unit) { Write(start, Run(count), unit); }
 
   // Forgets who touched what.
   void EndPhase() {
@@ -31,11 +33,11 @@ class ByteState {
     touched_.clear();
   }
 
-  // The first place that nothing was written to, or the number of places.
-  size_t FirstEmpty() const {
-    return static_cast<size_t>(std::find(marks_.begin(), marks_.end(), 0) - marks_.begin());
+  void ExpectWritten(size_t tensor) const {
+    const auto empty = std::find(marks_.begin(), marks_.end(), 0);
+    Require(empty == marks_.end(), "the program ends, and byte ", empty - marks_.begin(),
+            " of tensor ", tensor, ", an output, was never written");
   }
-  size_t size() const { return marks_.size(); }
 
  private:
   using Mark = uint8_t;
@@ -48,8 +50,24 @@ class ByteState {
     return static_cast<Mark>(7 * first & ~Bit(first, unit));
   }
 
+  static Box Run(int64_t count) { return {{1, 1, 1, 1}, {}, count}; }
+
   // Adds `mine` to marks, which have to be `right` where `mask` looks at them.
-  void Access(const char* does, int64_t at, int64_t count, Mark mask, Mark right, Mark mine) {
+  void Access(const char* does, int64_t start, const Box& box, Mark mask, Mark right, Mark mine) {
+    const auto [counts, strides, run] = box.Joined();
+    for (int64_t a = 0; a < counts[0]; ++a) {
+      for (int64_t b = 0; b < counts[1]; ++b) {
+        for (int64_t c = 0; c < counts[2]; ++c) {
+          const int64_t at = start + a * strides[0] + b * strides[1] + c * strides[2];
+          for (int64_t d = 0; d < counts[3]; ++d) {
+            AccessRun(does, at + d * strides[3], run, mask, right, mine);
+          }
+        }
+      }
+    }
+  }
+
+  void AccessRun(const char* does, int64_t at, int64_t count, Mark mask, Mark right, Mark mine) {
     Require(at >= 0 && at + count <= static_cast<int64_t>(marks_.size()), "it ", does, " ", name_,
             " from ", at, " to ", at + count, ", which ends at ", marks_.size());
     Mark* marks = marks_.data() + at;
@@ -93,19 +111,15 @@ class Player {
   }
 
   void operator()(const Load& load) {
-    ByteState& tensor = tensors_[static_cast<size_t>(load.tensor)];
-    ForEachRun(load.offset, load.dram(),
-               [&](int64_t at, int64_t run) { tensor.Read(at, run, Unit::kDma); });
-    Write(load.address, load.sram(), Unit::kDma);
+    tensors_[static_cast<size_t>(load.tensor)].Read(load.offset, load.dram(), Unit::kDma);
+    sram_.Write(load.address, load.sram(), Unit::kDma);
   }
 
   void operator()(const Store& store) {
     Require(!IsGiven(kinds_[static_cast<size_t>(store.tensor)]), "tensor ", store.tensor,
             " is one of the program's inputs or constants, and they stay");
-    Read(store.address, store.sram(), Unit::kDma);
-    ByteState& tensor = tensors_[static_cast<size_t>(store.tensor)];
-    ForEachRun(store.offset, store.dram(),
-               [&](int64_t at, int64_t run) { tensor.Write(at, run, Unit::kDma); });
+    sram_.Read(store.address, store.sram(), Unit::kDma);
+    tensors_[static_cast<size_t>(store.tensor)].Write(store.offset, store.dram(), Unit::kDma);
   }
 
   void operator()(const Matmul& matmul) { Convolve(matmul, Unit::kArray); }
@@ -118,22 +132,22 @@ class Player {
                  Unit::kVector);
       if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), Unit::kVector);
     }
-    Write(r.to.address, r.out().box(), Unit::kVector);
+    sram_.Write(r.to.address, r.out().box(), Unit::kVector);
   }
 
   void operator()(const Add& a) {
-    Read(a.lhs.view.address, a.image(a.lhs.view).box(), Unit::kVector);
-    if (a.both()) Read(a.rhs.view.address, a.image(a.rhs.view).box(), Unit::kVector);
-    Write(a.to.address, a.image(a.to).box(), Unit::kVector);
+    sram_.Read(a.lhs.view.address, a.image(a.lhs.view).box(), Unit::kVector);
+    if (a.both()) sram_.Read(a.rhs.view.address, a.image(a.rhs.view).box(), Unit::kVector);
+    sram_.Write(a.to.address, a.image(a.to).box(), Unit::kVector);
   }
 
   void operator()(const Pool& p) {
     ReadTouched(p, Unit::kVector);
-    Write(p.out_address, p.out().box(), Unit::kVector);
+    sram_.Write(p.out_address, p.out().box(), Unit::kVector);
   }
 
   void operator()(const Sum& s) {
-    Read(s.in.address, s.in.box(), Unit::kVector);
+    sram_.Read(s.in.address, s.in.box(), Unit::kVector);
     if (s.accumulate) sums_.Read(s.sums, s.in.channels, Unit::kVector);
     sums_.Write(s.sums, s.in.channels, Unit::kVector);
   }
@@ -146,35 +160,12 @@ class Player {
 
   void Finish() const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (kinds_[i] != Kind::kOutput) continue;
-      const size_t empty = tensors_[i].FirstEmpty();
-      Require(empty == tensors_[i].size(), "the program ends, and byte ", empty, " of tensor ", i,
-              ", an output, was never written");
+      if (kinds_[i] == Kind::kOutput) tensors_[i].ExpectWritten(i);
     }
   }
 
  private:
   static bool IsGiven(Kind kind) { return kind == Kind::kInput || kind == Kind::kConstants; }
-
-  template <typename Use>
-  static void ForEachRun(int64_t start, const Box& box, const Use& use) {
-    const auto [counts, strides, run] = box.Joined();
-    for (int64_t a = 0; a < counts[0]; ++a) {
-      for (int64_t b = 0; b < counts[1]; ++b) {
-        for (int64_t c = 0; c < counts[2]; ++c) {
-          const int64_t at = start + a * strides[0] + b * strides[1] + c * strides[2];
-          for (int64_t d = 0; d < counts[3]; ++d) use(at + d * strides[3], run);
-        }
-      }
-    }
-  }
-
-  void Read(int64_t start, const Box& box, Unit unit) {
-    ForEachRun(start, box, [&](int64_t at, int64_t run) { sram_.Read(at, run, unit); });
-  }
-  void Write(int64_t start, const Box& box, Unit unit) {
-    ForEachRun(start, box, [&](int64_t at, int64_t run) { sram_.Write(at, run, unit); });
-  }
 
   template <typename Window>
   void Convolve(const Window& w, Unit unit) {
@@ -202,7 +193,8 @@ class Player {
         View part = w.in;
         part.rows = 1;
         part.cols = end - x;
-        Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(), unit);
+        sram_.Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(),
+                   unit);
       }
     }
   }

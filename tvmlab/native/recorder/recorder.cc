@@ -68,10 +68,9 @@ class Recorder {
   }
 
   int64_t Number(std::string_view name, ffi::PackedArgs arguments) {
-    key_.assign(name);
-    const auto [found, added] = numbers_.emplace(key_, names_.size());
+    const auto [found, added] = numbers_.emplace(name, names_.size());
     if (added) {
-      names_.push_back(ffi::String(key_));
+      names_.push_back(found->first);
       tensors_.push_back(Tensors(arguments));
     }
     return found->second;
@@ -80,15 +79,13 @@ class Recorder {
   // Such as "float32 1x3x224x224", one for each tensor.
   static ffi::Array<ffi::String> Tensors(ffi::PackedArgs arguments) {
     ffi::Array<ffi::String> texts;
-    for (int32_t i = 0; i < arguments.size(); ++i) {
-      const auto view = arguments[i].try_cast<ffi::TensorView>();
-      if (!view) continue;
-      std::string text(ffi::DLDataTypeToString(view->dtype()));
-      for (int32_t d = 0; d < view->ndim(); ++d) {
-        text += (d == 0 ? " " : "x") + std::to_string(view->size(d));
+    ForEachTensor(arguments, [&](const ffi::TensorView& view) {
+      std::string text(ffi::DLDataTypeToString(view.dtype()));
+      for (int32_t d = 0; d < view.ndim(); ++d) {
+        text += (d == 0 ? " " : "x") + std::to_string(view.size(d));
       }
       texts.push_back(ffi::String(text));
-    }
+    });
     return texts;
   }
 
@@ -96,20 +93,24 @@ class Recorder {
   int64_t Bytes(ffi::PackedArgs arguments) {
     int64_t sum = 0;
     seen_.clear();
-    for (int32_t i = 0; i < arguments.size(); ++i) {
-      const auto view = arguments[i].try_cast<ffi::TensorView>();
-      if (!view) continue;
-      const void* place = static_cast<const char*>(view->data_ptr()) + view->byte_offset();
-      if (std::find(seen_.begin(), seen_.end(), place) != seen_.end()) continue;
+    ForEachTensor(arguments, [&](const ffi::TensorView& view) {
+      const void* place = static_cast<const char*>(view.data_ptr()) + view.byte_offset();
+      if (std::find(seen_.begin(), seen_.end(), place) != seen_.end()) return;
       seen_.push_back(place);
-      sum += static_cast<int64_t>(ffi::GetDataSize(view->numel(), view->dtype()));
-    }
+      sum += static_cast<int64_t>(ffi::GetDataSize(view.numel(), view.dtype()));
+    });
     return sum;
   }
 
+  template <typename Use>
+  static void ForEachTensor(ffi::PackedArgs arguments, const Use& use) {
+    for (int32_t i = 0; i < arguments.size(); ++i) {
+      if (const auto view = arguments[i].try_cast<ffi::TensorView>()) use(*view);
+    }
+  }
+
   static int64_t Now() {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
   std::vector<Event> events_;
@@ -118,20 +119,18 @@ class Recorder {
   std::unordered_map<std::string, int64_t> numbers_;
   ffi::Array<ffi::String> names_;
   ffi::Array<ffi::Array<ffi::String>> tensors_;
-  std::string key_;
 };
 
 // One recorder, as its three functions: tell, run, take.
 ffi::Array<ffi::Function> Make() {
   auto recorder = std::make_shared<Recorder>();
-  return {
-      ffi::Function::FromPacked(
-          [recorder](ffi::PackedArgs told, ffi::Any*) { recorder->Tell(told); }),
-      ffi::Function::FromPacked([recorder](ffi::PackedArgs given, ffi::Any*) {
-        recorder->Run(given[0].cast<ffi::Function>(), given.Slice(1));
-      }),
-      ffi::Function::FromTyped([recorder] { return recorder->Take(); }),
+  const auto tell = [recorder](ffi::PackedArgs told, ffi::Any*) { recorder->Tell(told); };
+  const auto run = [recorder](ffi::PackedArgs given, ffi::Any*) {
+    recorder->Run(given[0].cast<ffi::Function>(), given.Slice(1));
   };
+  const auto take = [recorder] { return recorder->Take(); };
+  return {ffi::Function::FromPacked(tell), ffi::Function::FromPacked(run),
+          ffi::Function::FromTyped(take)};
   // The analyzer does not follow the counts of references by which tvm-ffi frees a list.
 }  // NOLINT(clang-analyzer-unix.Malloc)
 
