@@ -15,7 +15,7 @@ namespace tvmlab {
 
 namespace ffi = tvm::ffi;
 
-// The constant quantizer, which checks its arguments: ../quantizer/module.cc.
+// In ../quantizer/module.cc; checks its arguments.
 void QuantizeInto(ffi::TensorView x, ffi::TensorView scale, ffi::TensorView zero_point,
                   int64_t axis, ffi::TensorView out);
 
@@ -58,12 +58,6 @@ ffi::Optional<ffi::Tensor> Fold(const QuantizeCall& call) {
   return out;
 }
 
-}  // namespace
-}  // namespace tvmlab
-
-namespace {
-
-namespace ffi = tvm::ffi;
 using ffi::Any;
 using ffi::AnyView;
 using ffi::Array;
@@ -77,13 +71,11 @@ using Pattern = ObjectRef;
 using NodeMap = Map<Pattern, Expr>;  // what each part of a pattern matched
 using Constants = Map<Var, Expr>;    // what variables stand for
 
-// Calls a function of TVM's by its global name.
 template <typename T = ObjectRef, typename... Args>
 T Tvm(const char* name, Args&&... args) {
   return Function::GetGlobalRequired(name)(std::forward<Args>(args)...).template cast<T>();
 }
 
-// Reads a field by reflection: each class of TVM's tells where its fields lie and how to get them.
 template <typename T>
 T Field(const ObjectRef& object, const char* name) {
   return ffi::reflection::FieldGetter(object->GetTypeKey(), name)(object).cast<T>();
@@ -220,6 +212,9 @@ ObjectRef QnnQuantizeConstFold() {
 }
 
 }  // namespace
+}  // namespace tvmlab
+
+using tvmlab::QnnQuantizeConstFold;
 
 // The macro's function has a parameter that it does not use.
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -33,7 +31,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -42,14 +39,11 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace json = tvm::ffi::json;
 
-// What is wrong with an input: what, where, and how to fix it.
 struct Refused : std::runtime_error {
   Refused(const std::string& what, std::string where, std::string fix)
       : std::runtime_error(what), where(std::move(where)), fix(std::move(fix)) {}
   std::string where, fix;
 };
-
-// ---- files ----
 
 // The bytes of a file; an error calls it `name`.
 std::string Contents(const std::string& path, const std::string& name) {
@@ -133,16 +127,14 @@ void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
   }
 }
 
-// ---- packages ----
-
 // What follows the library: the description, its length (8 bytes), the CRC-32 of all bytes before
 // the checksum, and the magic number, whose last byte is the number of the format.
 constexpr std::string_view kMagic("TVMLAB\0\5", 8);
 constexpr size_t kEnd = 8 + sizeof(uint32_t) + kMagic.size();
 
 uint32_t Crc32(std::string_view bytes) {
-  std::array<uint32_t, 256> table;
-  for (uint32_t byte = 0; byte < table.size(); ++byte) {
+  uint32_t table[256];
+  for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t value = byte;
     for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xedb88320 : 0);
     table[byte] = value;
@@ -309,7 +301,7 @@ class Network {
       for (size_t d = 0; fits && d < shape.size(); ++d) {
         // A number stands for itself, a name for the first size that it meets.
         const std::string& size = declared.shape[d];
-        const bool number = std::isdigit(static_cast<unsigned char>(size[0]));
+        const bool number = '0' <= size[0] && size[0] <= '9';
         fits = shape[d] == sizes.emplace(size, number ? size : shape[d]).first->second;
       }
       if (!fits) refuse(name + " has the shape [" + Joined(shape) + "]", paths[i]);
@@ -338,8 +330,6 @@ class Network {
   ffi::Optional<ffi::Module> machine_;
   ffi::Function main_;
 };
-
-// ---- the command ----
 
 constexpr char kUsage[] =
     "deploy PACKAGE [INPUT.npy ...]\n"

@@ -83,6 +83,11 @@ Program Read(std::string_view bytes) {
   program.instructions = ReadInstructions(Reader(reader.Take(words * sizeof(int32_t))));
   const auto constants = reader.Take(reader.Next<uint32_t>());
   program.constants.assign(constants.begin(), constants.end());
+  for (const Tensor& tensor : program.tensors) {
+    const bool fits = tensor.nbytes == static_cast<int64_t>(constants.size());
+    Require(tensor.kind != Kind::kConstants || fits, "the program has ", constants.size(),
+            " bytes of constants, not ", tensor.nbytes);
+  }
   return program;
 }
 

@@ -67,17 +67,15 @@ void Machine::Execute(const Requantize& r) {
       }
     }
   };
-  if (r.rounding == Rounding::kOnnx) {
-    const auto multipliers = Spread(Table<float>(r.multipliers, r.tables()), r.channels);
-    return each([&](const uint32_t* sums) {
-      Onnx(sums, r.channels, multipliers.data(), limits, row.data());
+  const auto real = [&](const auto& requantize, auto table) {
+    const auto multipliers = Spread(std::move(table), r.channels);
+    each([&](const uint32_t* sums) {
+      requantize(sums, r.channels, multipliers.data(), limits, row.data());
     });
-  }
+  };
+  if (r.rounding == Rounding::kOnnx) return real(Onnx, Table<float>(r.multipliers, r.tables()));
   if (r.rounding == Rounding::kTfliteFloat64) {
-    const auto multipliers = Spread(Table<double>(r.multipliers, r.tables()), r.channels);
-    return each([&](const uint32_t* sums) {
-      TfliteFloat64(sums, r.channels, multipliers.data(), limits, row.data());
-    });
+    return real(TfliteFloat64, Table<double>(r.multipliers, r.tables()));
   }
   std::vector<int32_t> multipliers(1), shifts(1);
   if (r.rounding != Rounding::kNone) {

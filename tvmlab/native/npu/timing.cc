@@ -1,7 +1,7 @@
 // What a program costs: cycles by the formulas of tvmlab/npu's machine, bytes and products.
 //
-// Bytes of the SRAM are those that are useful: the array reads a tap's input once for each block of
-// `columns` output channels and its weights once; the vector unit reads its input once a tap.
+// The array reads a tap's input once for each block of `columns` output channels and its weights
+// once; the vector unit reads its input once a tap.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -27,15 +27,10 @@ class Counter {
   explicit Counter(const Config& config) : config_(config) {}
 
   Cost operator()(const Load& load, Counters& to) const {
-    to.loaded_bytes += load.bytes();
-    to.sram_written_bytes += load.bytes();
-    return Move(load, to);
+    return Move(load, to, to.loaded_bytes, to.sram_written_bytes);
   }
-
   Cost operator()(const Store& store, Counters& to) const {
-    to.stored_bytes += store.bytes();
-    to.sram_read_bytes += store.bytes();
-    return Move(store, to);
+    return Move(store, to, to.stored_bytes, to.sram_read_bytes);
   }
 
   Cost operator()(const Matmul& m, Counters& to) const {
@@ -86,7 +81,9 @@ class Counter {
 
  private:
   // Each contiguous run takes whole bursts on the bus.
-  Cost Move(const Transfer& t, Counters& to) const {
+  Cost Move(const Transfer& t, Counters& to, int64_t& dram_bytes, int64_t& sram_bytes) const {
+    dram_bytes += t.bytes();
+    sram_bytes += t.bytes();
     const Box box = t.dram().Joined();
     const int64_t bus =
         box.Runs() * CeilDiv(box.run, config_.dma_burst_bytes) * config_.dma_burst_bytes;

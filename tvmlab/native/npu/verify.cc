@@ -101,25 +101,25 @@ class ByteState {
 class Player {
  public:
   explicit Player(const Program& program)
-      : config_(program.config),
-        sram_("the SRAM", config_.sram_bytes, false),
-        sums_("the accumulators", config_.accumulators, false) {
+      : program_(program),
+        sram_("the SRAM", program.config.sram_bytes, false),
+        sums_("the accumulators", program.config.accumulators, false) {
     for (const Tensor& tensor : program.tensors) {
-      kinds_.push_back(tensor.kind);
       tensors_.emplace_back("the tensor", tensor.nbytes, IsGiven(tensor.kind));
     }
   }
 
   void operator()(const Load& load) {
-    tensors_[static_cast<size_t>(load.tensor)].Read(load.offset, load.dram(), Unit::kDma);
+    TensorOf(load).Read(load.offset, load.dram(), Unit::kDma);
     sram_.Write(load.address, load.sram(), Unit::kDma);
   }
 
   void operator()(const Store& store) {
-    Require(!IsGiven(kinds_[static_cast<size_t>(store.tensor)]), "tensor ", store.tensor,
-            " is one of the program's inputs or constants, and they stay");
+    ByteState& tensor = TensorOf(store);
+    Require(!IsGiven(program_.tensors[static_cast<size_t>(store.tensor)].kind), "tensor ",
+            store.tensor, " is one of the program's inputs or constants, and they stay");
     sram_.Read(store.address, store.sram(), Unit::kDma);
-    tensors_[static_cast<size_t>(store.tensor)].Write(store.offset, store.dram(), Unit::kDma);
+    tensor.Write(store.offset, store.dram(), Unit::kDma);
   }
 
   void operator()(const Matmul& matmul) { Convolve(matmul, Unit::kArray); }
@@ -160,17 +160,23 @@ class Player {
 
   void Finish() const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (kinds_[i] == Kind::kOutput) tensors_[i].ExpectWritten(i);
+      if (program_.tensors[i].kind == Kind::kOutput) tensors_[i].ExpectWritten(i);
     }
   }
 
  private:
   static bool IsGiven(Kind kind) { return kind == Kind::kInput || kind == Kind::kConstants; }
 
+  ByteState& TensorOf(const Transfer& transfer) {
+    const auto number = static_cast<size_t>(transfer.tensor);
+    Require(number < tensors_.size(), "there is no tensor ", transfer.tensor);
+    return tensors_[number];
+  }
+
   template <typename Window>
   void Convolve(const Window& w, Unit unit) {
     ReadTouched(w, unit);
-    sram_.Read(w.weights, WeightBytes(w, config_), unit);
+    sram_.Read(w.weights, WeightBytes(w, program_.config), unit);
     const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
     if (w.bias >= 0) {
       sram_.Read(w.bias, 4 * int64_t{w.out_channels}, unit);
@@ -199,9 +205,8 @@ class Player {
     }
   }
 
-  const Config& config_;
+  const Program& program_;
   ByteState sram_, sums_;
-  std::vector<Kind> kinds_;
   std::vector<ByteState> tensors_;
 };
 
@@ -209,7 +214,11 @@ class Player {
 
 void Verify(const Program& program) {
   Player player(program);
-  ForEach(program, [&player](const auto& instruction) { player(instruction); });
+  ForEach(program, [&](const auto& instruction) {
+    Require(static_cast<size_t>(instruction.layer) < program.layers, "there is no layer ",
+            instruction.layer);
+    player(instruction);
+  });
   player.Finish();
 }
 

@@ -19,8 +19,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// What Python reads as rows of an int64 array.
-struct Event {
+struct Event {  // Python reads rows of an int64 array
   int64_t name, depth, start, end, bytes;
 };
 
@@ -43,8 +42,8 @@ class Recorder {
     Begin({name.data(), name.size()}, told.Slice(4));
   }
 
-  // Gives all events in the order in which they began, and forgets them: names by their numbers,
-  // the tensors of each name's first call, the events.
+  // Returns the names by their numbers, the tensors of each name's first call, and the events in
+  // the order in which they began, which it forgets.
   ffi::Array<ffi::Any> Take() {
     const auto* first = reinterpret_cast<const char*>(events_.data());
     ffi::Array<ffi::Any> taken{names_, tensors_, ffi::Bytes(first, events_.size() * sizeof(Event))};
