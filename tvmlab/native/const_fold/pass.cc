@@ -21,7 +21,6 @@ void QuantizeInto(ffi::TensorView x, ffi::TensorView scale, ffi::TensorView zero
 
 namespace {
 
-// What a call of relax.qnn.quantize has, under its own names.
 struct QuantizeCall {
   ffi::Tensor data, output_scale, output_zero_point;
   int64_t axis;
@@ -58,12 +57,7 @@ ffi::Optional<ffi::Tensor> Fold(const QuantizeCall& call) {
   return out;
 }
 
-using ffi::Any;
-using ffi::AnyView;
-using ffi::Array;
-using ffi::Function;
-using ffi::Map;
-using ffi::ObjectRef;
+using ffi::Any, ffi::AnyView, ffi::Array, ffi::Function, ffi::Map, ffi::ObjectRef;
 
 using Expr = ObjectRef;
 using Var = ObjectRef;

@@ -94,13 +94,12 @@ ffi::Tensor ReadNpy(const std::string& path) {
                          static_cast<uint8_t>(8 * (size[0] - '0')), 1};
   // TVM's own allocator, because compiled code expects its data at a multiple of 64 bytes.
   const auto allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
-  const auto tensor =
+  auto tensor =
       allocate(ffi::Shape(shape), dtype, DLDevice{kDLCPU, 0}, nullptr).cast<ffi::Tensor>();
   file.copy(static_cast<char*>(tensor.data_ptr()), file.size() - start, start);
   return tensor;
 }
 
-// Writes a tensor as a .npy file.
 void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
   const DLDataType dtype = tensor.dtype();
   if (dtype.code >= kKinds.size() || kKinds[dtype.code] == ' ' || dtype.bits % 8 != 0) {
@@ -292,9 +291,11 @@ class Network {
     std::map<std::string, std::string> sizes;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Input& declared = inputs_[i];
-      const std::string name = "input " + declared.name;
+      const auto wrong = [&](const std::string& what) {
+        refuse("input " + declared.name + what, paths[i]);
+      };
       const std::string dtype = ffi::DLDataTypeToString(inputs[i].dtype());
-      if (dtype != declared.dtype) refuse(name + " is of dtype " + dtype, paths[i]);
+      if (dtype != declared.dtype) wrong(" is of dtype " + dtype);
       std::vector<std::string> shape;
       for (const int64_t size : inputs[i].shape()) shape.push_back(std::to_string(size));
       bool fits = shape.size() == declared.shape.size();
@@ -304,7 +305,7 @@ class Network {
         const bool number = '0' <= size[0] && size[0] <= '9';
         fits = shape[d] == sizes.emplace(size, number ? size : shape[d]).first->second;
       }
-      if (!fits) refuse(name + " has the shape [" + Joined(shape) + "]", paths[i]);
+      if (!fits) wrong(" has the shape [" + Joined(shape) + "]");
     }
   }
 
@@ -391,9 +392,8 @@ Options Read(int argc, char** argv) {
 std::vector<std::string> Lines(const std::string& path) {
   std::vector<std::string> lines;
   if (path.empty()) return lines;
-  std::ifstream file(path);
+  std::istringstream file(Contents(path, "the file of labels"));
   for (std::string line; std::getline(file, line);) lines.push_back(line);
-  if (lines.empty()) throw Refused("there are no labels", path, "give a file, a name a line");
   return lines;
 }
 

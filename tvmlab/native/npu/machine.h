@@ -26,7 +26,6 @@ class Machine {
   // `parameters`: where the inputs and outputs lie, in the order of the table.
   Machine(const Program& program, const std::vector<void*>& parameters);
 
-  // Executes all instructions. Throws Refused.
   void Run();
 
  private:
@@ -62,7 +61,6 @@ class Machine {
   std::vector<float> rows_, columns_;  // the array's, between its instructions
 };
 
-// The innermost loop of the array.
 constexpr int64_t kTile = 6;    // rows whose sums are in registers at once
 constexpr int64_t kBlock = 16;  // columns
 

@@ -129,7 +129,6 @@ ffi::Module LoadFromBytes(const ffi::Bytes& saved) {
   return MakeModule(symbol, program);
 }
 
-// What MakeModule was given.
 ffi::Array<ffi::Any> Described(const ffi::Module& module) {
   const auto [symbol, program] = Split(module->SaveToBytes());
   return {ffi::String(symbol), program};

@@ -52,7 +52,6 @@ struct Program {
   std::vector<uint8_t> constants;
 };
 
-// Throws Refused.
 Program Read(std::string_view bytes);
 
 // Refuses a program that leads out of a memory, reads what was not written, whose units get in each
@@ -94,7 +93,6 @@ void ForEach(const Program& program, const Use& use) {
   }
 }
 
-// The bytes of a convolution's weights.
 inline int64_t WeightBytes(const Matmul& m, const Config& config) {
   return CeilDiv(m.out_channels, config.columns) * config.columns * m.kernel_h * m.kernel_w *
          m.in.channels;

@@ -21,7 +21,7 @@ struct Cost {
   int64_t cycles;
 };
 
-// Adds to the counters what an instruction moves and computes, and gives its cycles.
+// Adds to the counters what an instruction moves and computes; returns its cycles.
 class Counter {
  public:
   explicit Counter(const Config& config) : config_(config) {}

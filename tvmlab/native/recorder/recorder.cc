@@ -120,7 +120,6 @@ class Recorder {
   ffi::Array<ffi::Array<ffi::String>> tensors_;
 };
 
-// One recorder, as its three functions: tell, run, take.
 ffi::Array<ffi::Function> Make() {
   auto recorder = std::make_shared<Recorder>();
   const auto tell = [recorder](ffi::PackedArgs told, ffi::Any*) { recorder->Tell(told); };
