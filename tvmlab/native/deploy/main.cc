@@ -392,7 +392,7 @@ Options Read(int argc, char** argv) {
 std::vector<std::string> Lines(const std::string& path) {
   std::vector<std::string> lines;
   if (path.empty()) return lines;
-  std::istringstream file(Contents(path, "the file of labels"));
+  std::istringstream file(Contents(path, "the labels"));
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
 }

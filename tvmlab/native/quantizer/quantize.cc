@@ -41,8 +41,10 @@ int64_t Quantize(const float* in, Layout layout, PerChannel<float> scale,
   return -1;
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type
 #define TVMLAB_INSTANTIATE(Out) \
   template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, Out*);
+// NOLINTEND(bugprone-macro-parentheses)
 TVMLAB_INSTANTIATE(int8_t)
 TVMLAB_INSTANTIATE(uint8_t)
 TVMLAB_INSTANTIATE(int16_t)
