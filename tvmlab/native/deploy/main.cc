@@ -153,16 +153,16 @@ json::Object Description(const std::string& path) {
                       " at its end: it was cut off, or this version of tvmlab did not save it",
                   path, "copy the file again, or save the executable again");
   }
+  const size_t end = whole.size() - kEnd;
   uint64_t length;
   uint32_t checksum;
-  std::memcpy(&length, &whole[whole.size() - kEnd], sizeof length);
-  std::memcpy(&checksum, &whole[whole.size() - kEnd + sizeof length], sizeof checksum);
-  if (Crc32(whole.substr(0, whole.size() - kMagic.size() - sizeof checksum)) != checksum) {
+  std::memcpy(&length, &whole[end], sizeof length);
+  std::memcpy(&checksum, &whole[end + sizeof length], sizeof checksum);
+  if (Crc32(whole.substr(0, end + sizeof length)) != checksum) {
     throw Refused("the checksum is wrong: the file is damaged", path,
                   "copy the file again, or save the executable again");
   }
-  return json::Parse(ffi::String(package.substr(whole.size() - kEnd - length, length)))
-      .cast<json::Object>();
+  return json::Parse(package.substr(end - length, length)).cast<json::Object>();
 }
 
 template <typename T>
@@ -347,8 +347,8 @@ struct Options {
   size_t top = 5, repeats = 10;
 };
 
-[[noreturn]] void ExitWithUsage() {
-  std::fputs(kUsage, stderr);
+[[noreturn]] void ExitWithUsage(const std::string& wrong) {
+  std::fprintf(stderr, "%s\n%s", wrong.c_str(), kUsage);
   std::exit(2);
 }
 
@@ -356,8 +356,7 @@ size_t Count(const std::string& text) {
   size_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error == std::errc() && *end == '\0') return count;
-  std::fprintf(stderr, "'%s' is no number\n", text.c_str());
-  ExitWithUsage();
+  ExitWithUsage("'" + text + "' is no number");
 }
 
 Options Read(int argc, char** argv) {
@@ -377,13 +376,10 @@ Options Read(int argc, char** argv) {
       case 'r': options.repeats = Count(optarg); break;
       case 'b': options.libraries.emplace_back(optarg); break;
       case 'h': std::fputs(kUsage, stdout); std::exit(0);
-      default: ExitWithUsage();
+      default: ExitWithUsage("");  // getopt_long has said what is wrong
     }
   }
-  if (optind == argc) {
-    std::fputs("no package is named\n", stderr);
-    ExitWithUsage();
-  }
+  if (optind == argc) ExitWithUsage("no package is named");
   options.package = argv[optind];
   options.inputs.assign(argv + optind + 1, argv + argc);
   return options;

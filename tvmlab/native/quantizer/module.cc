@@ -1,6 +1,5 @@
 // The border between the arithmetic and the world: checks every argument, then calls Quantize.
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
 #include <algorithm>

@@ -2,16 +2,13 @@
 // tensors it is handed, and what tensors those are.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/string.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -38,8 +35,7 @@ class Recorder {
   // whether it is before, the result, and the call's arguments.
   void Tell(ffi::PackedArgs told) {
     if (!told[2].cast<bool>()) return End();
-    const auto name = told[1].cast<ffi::String>();
-    Begin({name.data(), name.size()}, told.Slice(4));
+    Begin(told[1].cast<std::string>(), told.Slice(4));
   }
 
   // Returns the names by their numbers, the tensors of each name's first call, and the events in
@@ -52,7 +48,7 @@ class Recorder {
   }
 
  private:
-  void Begin(std::string_view name, ffi::PackedArgs arguments) {
+  void Begin(const std::string& name, ffi::PackedArgs arguments) {
     const auto depth = static_cast<int64_t>(open_.size());
     open_.push_back(events_.size());
     events_.push_back({Number(name, arguments), depth, 0, 0, Bytes(arguments)});
@@ -66,7 +62,7 @@ class Recorder {
     open_.pop_back();
   }
 
-  int64_t Number(std::string_view name, ffi::PackedArgs arguments) {
+  int64_t Number(const std::string& name, ffi::PackedArgs arguments) {
     const auto [found, added] = numbers_.emplace(name, names_.size());
     if (added) {
       names_.push_back(found->first);
