@@ -237,7 +237,7 @@ def test_files_that_are_missing(small: Any, x: Path, tmp_path: Path) -> None:
     assert "No such file" in refused(tmp_path / "missing.so", x)
     assert "the package cannot be read" in refused(tmp_path, x)
     assert "No such file" in refused(package, tmp_path / "missing.npy")
-    assert "there are no labels" in refused(package, x, "--labels", tmp_path / "missing.txt")
+    assert "the labels cannot be read" in refused(package, x, "--labels", tmp_path / "missing.txt")
     done = run(package, x, "--output", tmp_path / "missing", "--repeats", 0)
     assert done.returncode == 1
     assert "the output cannot be written" in done.stderr

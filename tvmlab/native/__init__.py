@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CONST_FOLD", "QUANTIZER", "qnn_quantize_const_fold", "quantize"]
 
-#: The folder of the constant quantizer's sources, Makefile and CMakeLists.txt.
+#: The folders of the constant quantizer and of the pass.
 QUANTIZER = Path(__file__).resolve().parent / "quantizer"
-
-#: The folder of the pass's source.
 CONST_FOLD = QUANTIZER.with_name("const_fold")
 
 
@@ -53,10 +51,8 @@ def quantize(
     ----------
     x : array_like of float32
         The values, any shape. Infinities saturate.
-    scale : array_like of float32
-        One positive, finite value, or one for each index of `axis`.
-    zero_point : array_like of int32
-        One value, or one for each index of `axis`.
+    scale, zero_point : array_like of float32, array_like of int32
+        One positive, finite scale and one zero point, or one for each index of `axis`.
     axis : int
         The channels' axis; counts from the end if negative.
     dtype : {"int8", "uint8", "int16", "int32"}
@@ -65,15 +61,12 @@ def quantize(
     Returns
     -------
     ndarray of `dtype`
-        Of `x`'s shape.
+        An array of `x`'s shape.
 
     Raises
     ------
-    ValueError
-        For an axis out of range, another number of scales or zero points than of channels, a scale
-        that is not positive and finite, or a NaN in `x`.
-    TypeError
-        If `x` or `scale` is not float32, `zero_point` holds no integers, or `dtype` is another.
+    ValueError, TypeError
+        If a shape, a value or a dtype is not as described above, or `x` holds a NaN.
     tvmlab.errors.ToolchainError
         If the C++ code cannot be built.
     """
@@ -94,7 +87,7 @@ def quantize(
 
 
 def qnn_quantize_const_fold() -> tvm.transform.Pass:
-    """Build (once), load and make the C++ pass `QnnQuantizeConstFold`.
+    """Return the C++ pass `QnnQuantizeConstFold`, which is built on first use.
 
     A ``relax.qnn.quantize`` of three constants, or of variables bound to constants, becomes a
     constant, computed by `quantize`. A quantize of float16 data stays as it is.
@@ -103,18 +96,13 @@ def qnn_quantize_const_fold() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A function pass of opt_level 0, for every Relax function of a module. It raises
-        `tvmlab.errors.InputError` for a scale that is not positive and finite, a zero point out of
-        the dtype's range, another number of them than of channels, an axis out of range, or a NaN
-        in the data.
+        `tvmlab.errors.InputError` for constants that `quantize` refuses, and for a zero point out
+        of the dtype's range.
 
     Raises
     ------
     tvmlab.errors.ToolchainError
         If there is no C++ compiler, or the cache folder cannot be written.
-
-    Notes
-    -----
-    The source needs the headers of tvm-ffi only, because TVM's wheels no longer ship TVM's own.
     """
     from .. import qnn  # noqa: F401  (registers the operator, and the errors' names)
 

@@ -1,9 +1,7 @@
 // QnnQuantizeConstFold: a relax.qnn.quantize of three constants becomes a constant.
 //
-// The headers of TVM's IR are not shipped, and not needed. What TVM's Python can do, it does by
-// functions with global names, and by fields that objects describe themselves. Both doors are
-// tvm-ffi's, and open to C++ as well. So an expression is an ObjectRef here: we know what it is
-// from where it was found, and ask it for its fields by name.
+// TVM's wheels ship no headers of its IR. Like TVM's Python, this pass calls functions by their
+// global names and reads the fields of objects by reflection, so an expression is an ObjectRef.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/tensor.h>
@@ -17,13 +15,12 @@ namespace tvmlab {
 
 namespace ffi = tvm::ffi;
 
-// The constant quantizer, which checks its arguments: ../quantizer/module.cc.
+// In ../quantizer/module.cc; checks its arguments.
 void QuantizeInto(ffi::TensorView x, ffi::TensorView scale, ffi::TensorView zero_point,
                   int64_t axis, ffi::TensorView out);
 
 namespace {
 
-// What a call of relax.qnn.quantize has, under its own names.
 struct QuantizeCall {
   ffi::Tensor data, output_scale, output_zero_point;
   int64_t axis;
@@ -60,33 +57,19 @@ ffi::Optional<ffi::Tensor> Fold(const QuantizeCall& call) {
   return out;
 }
 
-}  // namespace
-}  // namespace tvmlab
+using ffi::Any, ffi::AnyView, ffi::Array, ffi::Function, ffi::Map, ffi::ObjectRef;
 
-namespace {
-
-namespace ffi = tvm::ffi;
-using ffi::Any;
-using ffi::AnyView;
-using ffi::Array;
-using ffi::Function;
-using ffi::Map;
-using ffi::ObjectRef;
-
-// To the compiler these are all one; the names tell the reader what is meant.
 using Expr = ObjectRef;
 using Var = ObjectRef;
 using Pattern = ObjectRef;
 using NodeMap = Map<Pattern, Expr>;  // what each part of a pattern matched
 using Constants = Map<Var, Expr>;    // what variables stand for
 
-// Calls a function of TVM's by its global name.
 template <typename T = ObjectRef, typename... Args>
 T Tvm(const char* name, Args&&... args) {
   return Function::GetGlobalRequired(name)(std::forward<Args>(args)...).template cast<T>();
 }
 
-// Reads a field by reflection: each class of TVM's tells where its fields lie and how to get them.
 template <typename T>
 T Field(const ObjectRef& object, const char* name) {
   return ffi::reflection::FieldGetter(object->GetTypeKey(), name)(object).cast<T>();
@@ -145,44 +128,37 @@ ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
 
 // ---- the rewrite ----
 
-struct Found {
-  Constants constants;   // every variable that stands for a constant, now or before
-  bool changed = false;  // whether a call was folded
-};
-
-// Finds the matches among a function's bindings, in their order, and computes them.
+// Folds the calls that match among a function's bindings. Returns the constants of all variables
+// that are bound to one, or nothing if no call matches.
 //
-// relax.dpl.rewrite_call would do this and the rest. But for each call that it is asked about, the
-// matcher goes through all bindings that it is given to look behind variables: with those of a
-// whole function, time grows with the square of its length (8 s at 10,000 bindings). This pattern
-// sees no further than a call's operands, so those are what it is given.
-Found Find(const ObjectRef& function) {
+// The matcher gets the bindings of a call's own operands only. With those of the whole function, as
+// in relax.dpl.rewrite_call, its time grows with the square of the function's length.
+ffi::Optional<Constants> Find(const ObjectRef& function) {
   const QuantizePattern pattern;
   const auto match = Function::GetGlobalRequired("relax.dpl.extract_matched_expr");
-  Found found;
+  Constants constants;
+  bool changed = false;
   for (const auto& [var, value] : Tvm<Map<Var, Expr>>("relax.analysis.get_var2val", function)) {
-    if (IsA(value, "ir.GenericConst")) found.constants.Set(var, value);
-    if (const auto same = found.constants.Get(value)) found.constants.Set(var, *same);
+    if (IsA(value, "ir.GenericConst")) constants.Set(var, value);
+    if (const auto same = constants.Get(value)) constants.Set(var, *same);
     if (!IsA(value, "ir.Call")) continue;
     Constants behind;
     for (const Expr& operand : Field<Array<Expr>>(value, "args")) {
-      if (const auto constant = found.constants.Get(operand)) behind.Set(operand, *constant);
+      if (const auto constant = constants.Get(operand)) behind.Set(operand, *constant);
     }
     const auto node_map = match(pattern.call, value, behind).cast<ffi::Optional<NodeMap>>();
     if (!node_map) continue;
     if (const auto constant = Callback(pattern, value, *node_map)) {
-      found.constants.Set(var, *constant);
-      found.changed = true;
+      constants.Set(var, *constant);
+      changed = true;
     }
   }
-  return found;
+  if (!changed) return std::nullopt;
+  return constants;
 }
 
-// Puts constants in the place of their variables, and drops the bindings. What the function returns
-// keeps its name: `gv = constant; return gv`.
-//
-// relax.MakePyExprMutator is what Python calls PyExprMutator. It walks a function, rebuilds what
-// has changed and finds the types anew; at some kinds of nodes it asks a callback what to do.
+// Replaces variables by their constants and drops the bindings, by what Python calls PyExprMutator.
+// The function's result keeps its name: `gv = constant; return gv`.
 ObjectRef Replace(const ObjectRef& function, const Constants& constants) {
   const auto visit = Function::GetGlobalRequired("relax.ExprMutatorVisitExpr");
   const auto visit_binding = Function::GetGlobalRequired("relax.ExprMutatorVisitBinding");
@@ -216,13 +192,11 @@ ObjectRef Replace(const ObjectRef& function, const Constants& constants) {
 
 // ---- the pass ----
 
-// TVM moves the function in: who asked for the pass keeps the module, the pass owns its copy.
 ObjectRef Transform(ffi::RValueRef<ObjectRef> moved, const ObjectRef& /*module*/,
                     const ObjectRef& /*context*/) {
   const ObjectRef function = *std::move(moved);
-  // All errors come from the first step, when nothing has been built yet.
-  const Found found = Find(function);
-  return found.changed ? Replace(function, found.constants) : function;
+  const auto constants = Find(function);
+  return constants ? Replace(function, *constants) : function;
 }
 
 ObjectRef QnnQuantizeConstFold() {
@@ -232,6 +206,9 @@ ObjectRef QnnQuantizeConstFold() {
 }
 
 }  // namespace
+}  // namespace tvmlab
+
+using tvmlab::QnnQuantizeConstFold;
 
 // The macro's function has a parameter that it does not use.
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -7,8 +7,6 @@
 #include <algorithm>
 
 #include "machine.h"
-#include "products.h"
-#include "refused.h"
 
 namespace tvmlab::npu {
 namespace {
@@ -92,7 +90,7 @@ void Repack(const uint8_t* weights, int64_t depth, int64_t channels, int64_t col
 }  // namespace
 
 void Machine::Execute(const Matmul& m) {
-  static const Multiply multiply = FastestMultiply();
+  static const BlockMultiply multiply = FastestMultiply();
   const int64_t depth = int64_t{m.kernel_h} * m.kernel_w * m.in.channels;
   const int64_t pixels = int64_t{m.out_rows} * m.out_cols, channels = m.out_channels;
   float* weights = Room(columns_, CeilDiv(channels, kBlock) * depth * kBlock);

@@ -1,6 +1,7 @@
 // Boxes of numbers between DRAM and SRAM, number after number, in the order of the counts.
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "machine.h"
 
@@ -34,22 +35,23 @@ void Move(uint8_t* to, const uint8_t* from, const Step& step, int64_t bytes) {
 void Copy(uint8_t* to, const Box& to_box, const uint8_t* from, const Box& from_box) {
   int64_t bytes = to_box.run;
   std::array<Step, 4> steps;
-  size_t used = 0;  // the innermost first; what is contiguous on both sides moves as one
-  for (size_t i = 4; i-- > 0;) {
-    const Step step{to_box.counts[i], to_box.strides[i], from_box.strides[i]};
-    if (step.count == 1) continue;
-    if (used == 0 && step.to == bytes && step.from == bytes) {
-      bytes *= step.count;
-    } else {
-      steps[used++] = step;
-    }
+  for (size_t i = 0; i < 4; ++i) {
+    steps[i] = {to_box.counts[i], to_box.strides[i], from_box.strides[i]};
   }
-  while (used < 4) steps[used++] = {1, 0, 0};
-  for (int64_t a = 0; a < steps[3].count; ++a) {
-    for (int64_t b = 0; b < steps[2].count; ++b) {
-      for (int64_t c = 0; c < steps[1].count; ++c) {
-        Move(to + a * steps[3].to + b * steps[2].to + c * steps[1].to,
-             from + a * steps[3].from + b * steps[2].from + c * steps[1].from, steps[0], bytes);
+  // What is contiguous on both sides moves as one. The innermost of the other dimensions goes last.
+  for (size_t i = 4; i-- > 0;) {
+    if (steps[i].count > 1 && (steps[i].to != bytes || steps[i].from != bytes)) {
+      std::swap(steps[i], steps[3]);
+      break;
+    }
+    bytes *= steps[i].count;
+    steps[i].count = 1;
+  }
+  for (int64_t a = 0; a < steps[0].count; ++a) {
+    for (int64_t b = 0; b < steps[1].count; ++b) {
+      for (int64_t c = 0; c < steps[2].count; ++c) {
+        Move(to + a * steps[0].to + b * steps[1].to + c * steps[2].to,
+             from + a * steps[0].from + b * steps[1].from + c * steps[2].from, steps[3], bytes);
       }
     }
   }

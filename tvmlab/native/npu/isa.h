@@ -1,12 +1,10 @@
 // The accelerator's instructions, field by field in the order of tvmlab/npu/isa.py, which says what
 // they mean. All fields have 32 bits.
-#ifndef TVMLAB_NPU_ISA_H_
-#define TVMLAB_NPU_ISA_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -52,11 +50,6 @@ struct View : Strided {
   int64_t bytes() const { return Bytes(dtype) * rows * cols * channels; }
 };
 
-#define TVMLAB_NPU_KIND(Name, opcode, unit)   \
-  static constexpr const char* kName = #Name; \
-  static constexpr int32_t kOpcode = opcode;  \
-  static constexpr Unit kUnit = Unit::unit
-
 struct Transfer {
   int32_t layer, tensor, offset, address, element;
   std::array<int32_t, 4> counts, dram_strides, sram_strides;
@@ -65,12 +58,8 @@ struct Transfer {
   Box sram() const { return {counts, sram_strides, element}; }
   int64_t bytes() const { return element * dram().Runs(); }
 };
-struct Load : Transfer {
-  TVMLAB_NPU_KIND(Load, 1, kDma);
-};
-struct Store : Transfer {
-  TVMLAB_NPU_KIND(Store, 2, kDma);
-};
+struct Load : Transfer {};
+struct Store : Transfer {};
 
 struct Window {
   int32_t layer;
@@ -78,16 +67,12 @@ struct Window {
   int32_t pad_top, pad_left, pad_value, weights, kernel_h, kernel_w, stride_h, stride_w;
   int32_t dilation_h, dilation_w, out_rows, out_cols, out_channels, sums, bias;
 };
-struct Matmul : Window {
-  TVMLAB_NPU_KIND(Matmul, 3, kArray);
-};
+struct Matmul : Window {};
 struct Depthwise : Window {
-  TVMLAB_NPU_KIND(Depthwise, 4, kVector);
   Dtype weight_dtype;
 };
 
 struct Requantize {
-  TVMLAB_NPU_KIND(Requantize, 5, kVector);
   int32_t layer, sums, rows, cols, channels, sum_low, sum_high;
   Rounding rounding;
   int32_t multipliers, shifts, per_channel, zero_point, low, high;
@@ -98,7 +83,6 @@ struct Requantize {
 };
 
 struct Add {
-  TVMLAB_NPU_KIND(Add, 6, kVector);
   struct Side {
     Strided view;
     int32_t zero;
@@ -117,7 +101,6 @@ struct Add {
 };
 
 struct Pool {
-  TVMLAB_NPU_KIND(Pool, 7, kVector);
   int32_t layer;
   PoolKind kind;
   View in;
@@ -132,18 +115,19 @@ struct Pool {
 };
 
 struct Sum {
-  TVMLAB_NPU_KIND(Sum, 8, kVector);
   int32_t layer;
   View in;
   int32_t low, start, accumulate, sums;
 };
 
 struct Sync {
-  TVMLAB_NPU_KIND(Sync, 9, kAll);
   int32_t layer;
 };
 
+// In the order of their opcodes, which begin at 1.
 using Instruction = std::variant<Load, Store, Matmul, Depthwise, Requantize, Add, Pool, Sum, Sync>;
+constexpr const char* kNames[] = {"Load", "Store", "Matmul", "Depthwise", "Requantize",
+                                  "Add",  "Pool",  "Sum",    "Sync"};
 
 // One dimension of a window: what place of the input an output takes from a tap.
 struct Axis {
@@ -174,5 +158,3 @@ Axis Cols(const Window& w) {
 }
 
 }  // namespace tvmlab::npu
-
-#endif  // TVMLAB_NPU_ISA_H_

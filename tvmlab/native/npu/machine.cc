@@ -8,15 +8,13 @@ Machine::Machine(const Program& program, const std::vector<void*>& parameters)
       sums_(static_cast<size_t>(program.config.accumulators)) {
   size_t next = 0;
   for (const Tensor& tensor : program.tensors) {
-    switch (tensor.kind) {
-      case Kind::kConstants:  // never written to: a Store to it is refused
-        tensors_.push_back(const_cast<uint8_t*>(program.constants.data()));
-        break;
-      case Kind::kScratch:
-        scratch_.emplace_back(new uint8_t[static_cast<size_t>(tensor.nbytes)]);
-        tensors_.push_back(scratch_.back().get());
-        break;
-      default: tensors_.push_back(static_cast<uint8_t*>(parameters.at(next++)));
+    if (tensor.kind == Kind::kConstants) {  // never written to: a Store to it is refused
+      tensors_.push_back(const_cast<uint8_t*>(program.constants.data()));
+    } else if (tensor.kind == Kind::kScratch) {
+      scratch_.emplace_back(static_cast<size_t>(tensor.nbytes));
+      tensors_.push_back(scratch_.back().data());
+    } else {
+      tensors_.push_back(static_cast<uint8_t*>(parameters.at(next++)));
     }
   }
 }

@@ -1,10 +1,8 @@
 // The machine while it executes: its memories, and a function for each instruction.
-#ifndef TVMLAB_NPU_MACHINE_H_
-#define TVMLAB_NPU_MACHINE_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "program.h"
@@ -28,7 +26,6 @@ class Machine {
   // `parameters`: where the inputs and outputs lie, in the order of the table.
   Machine(const Program& program, const std::vector<void*>& parameters);
 
-  // Executes all instructions. Throws Refused.
   void Run();
 
  private:
@@ -60,9 +57,18 @@ class Machine {
   std::vector<uint8_t> sram_;
   std::vector<uint32_t> sums_;  // int32 that wrap
   std::vector<uint8_t*> tensors_;
-  std::vector<std::unique_ptr<uint8_t[]>> scratch_;
+  std::vector<std::vector<uint8_t>> scratch_;
   std::vector<float> rows_, columns_;  // the array's, between its instructions
 };
+
+constexpr int64_t kTile = 6;    // rows whose sums are in registers at once
+constexpr int64_t kBlock = 16;  // columns
+
+// sums[r][c] = sum over k < count of rows[r * stride + k] * columns[k * kBlock + c], for kTile rows
+// and kBlock columns. The way to compute that is chosen by the processor at hand.
+using BlockMultiply = void (*)(const float* rows, int64_t stride, const float* columns,
+                               int64_t count, float* sums);
+BlockMultiply FastestMultiply();
 
 // Numbers of a pixel, widened, and back. What is narrowed fits.
 void Widen(const uint8_t* from, Dtype dtype, int64_t count, int32_t* to);
@@ -70,5 +76,3 @@ void Widen(const uint8_t* from, Dtype dtype, int64_t count, float* to);
 void Narrow(const int32_t* from, Dtype dtype, int64_t count, uint8_t* to);
 
 }  // namespace tvmlab::npu
-
-#endif  // TVMLAB_NPU_MACHINE_H_

@@ -1,17 +1,16 @@
 // The border between the machine and the world: a runtime module of kind "tvmlab_npu", which TVM
 // saves inside a library and loads back, and a function that counts.
+#include <tvm/ffi/cast.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "machine.h"
@@ -53,33 +52,17 @@ void* Check(const ffi::AnyView& argument, const Tensor& expected, const std::str
   return static_cast<char*>(view->data_ptr()) + view->byte_offset();
 }
 
-// What a module needs; it stays the same from then on, so any number of calls may run at once.
-struct Loaded {
-  std::string symbol, bytes;
-  Program program;
+Program Verified(const std::string& bytes) {
+  Program program = Read(bytes);
+  Verify(program);
+  return program;
+}
 
-  void Call(ffi::PackedArgs arguments) const {
-    std::vector<void*> parameters;
-    int32_t count = 0;
-    for (const Tensor& tensor : program.tensors) {
-      if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
-      const int32_t i = count++;
-      if (i >= arguments.size()) continue;
-      const auto name = symbol + (tensor.kind == Kind::kInput ? ": input " : ": output ") +
-                        std::to_string(i) + " (in the order of all parameters)";
-      parameters.push_back(Check(arguments[i], tensor, name));
-    }
-    if (arguments.size() != count) {
-      TVM_FFI_THROW(tvmlab.InputError)
-          << symbol << " takes " << count << " tensors, and got " << arguments.size();
-    }
-    Translated([&] { Machine(program, parameters).Run(); });
-  }
-};
-
+// It stays the same once it is made, so any number of calls may run at once.
 class NpuModule : public ffi::ModuleObj {
  public:
-  explicit NpuModule(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
+  NpuModule(std::string symbol, std::string bytes)
+      : symbol_(std::move(symbol)), bytes_(std::move(bytes)), program_(Verified(bytes_)) {}
 
   const char* kind() const final { return "tvmlab_npu"; }
   int GetPropertyMask() const final {
@@ -87,59 +70,75 @@ class NpuModule : public ffi::ModuleObj {
   }
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
-    if (std::string(name) != loaded_->symbol) return std::nullopt;
+    if (std::string(name) != symbol_) return std::nullopt;
     return ffi::Function::FromPacked(
-        [loaded = loaded_](ffi::PackedArgs arguments, ffi::Any*) { loaded->Call(arguments); });
+        [self = ffi::GetObjectPtr<NpuModule>(this)](ffi::PackedArgs arguments, ffi::Any*) {
+          self->Call(arguments);
+        });
   }
 
   // The symbol's length, the symbol, the program.
   ffi::Bytes SaveToBytes() const final {
-    const auto length = static_cast<uint32_t>(loaded_->symbol.size());
+    const auto length = static_cast<uint32_t>(symbol_.size());
     const std::string head(reinterpret_cast<const char*>(&length), sizeof length);
-    return ffi::Bytes(head + loaded_->symbol + loaded_->bytes);
+    return ffi::Bytes(head + symbol_ + bytes_);
   }
 
-  const Loaded& loaded() const { return *loaded_; }
-
  private:
-  std::shared_ptr<const Loaded> loaded_;
+  void Call(ffi::PackedArgs arguments) const {
+    std::vector<void*> parameters;
+    int32_t count = 0;
+    for (const Tensor& tensor : program_.tensors) {
+      if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
+      const int32_t i = count++;
+      if (i >= arguments.size()) continue;
+      const auto name = symbol_ + (tensor.kind == Kind::kInput ? ": input " : ": output ") +
+                        std::to_string(i) + " (in the order of all parameters)";
+      parameters.push_back(Check(arguments[i], tensor, name));
+    }
+    if (arguments.size() != count) {
+      TVM_FFI_THROW(tvmlab.InputError)
+          << symbol_ << " takes " << count << " tensors, and got " << arguments.size();
+    }
+    Translated([&] { Machine(program_, parameters).Run(); });
+  }
+
+  std::string symbol_, bytes_;
+  Program program_;
 };
 
-Program Verified(const std::string& bytes) {
-  Program program = Read(bytes);
-  Verify(program);
-  return program;
-}
-
 ffi::Module MakeModule(const std::string& symbol, const ffi::Bytes& program) {
-  return Translated([&] {
-    const std::string bytes(program);
-    return ffi::Module(ffi::make_object<NpuModule>(
-        std::make_shared<const Loaded>(Loaded{symbol, bytes, Verified(bytes)})));
-  });
+  return Translated(
+      [&] { return ffi::Module(ffi::make_object<NpuModule>(symbol, std::string(program))); });
 }
 
-ffi::Module LoadFromBytes(const ffi::Bytes& saved) {
+// The symbol and the program that SaveToBytes wrote.
+std::pair<std::string, ffi::Bytes> Split(const ffi::Bytes& saved) {
   const std::string bytes(saved);
   uint32_t length = 0;
   std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof length));
   Translated([&] {
     Require(length + sizeof length <= bytes.size(), "the saved module's bytes end too early");
   });
-  const size_t end = sizeof length + length;
-  return MakeModule(bytes.substr(sizeof length, length), ffi::Bytes(bytes.substr(end)));
+  return {bytes.substr(sizeof length, length), ffi::Bytes(bytes.substr(sizeof length + length))};
 }
 
-// All counters of a layer, then those of the next, in the order of CounterNames.
+ffi::Module LoadFromBytes(const ffi::Bytes& saved) {
+  const auto [symbol, program] = Split(saved);
+  return MakeModule(symbol, program);
+}
+
+ffi::Array<ffi::Any> Described(const ffi::Module& module) {
+  const auto [symbol, program] = Split(module->SaveToBytes());
+  return {ffi::String(symbol), program};
+}
+
+// All counters of a layer, then those of the next.
 ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
   return Translated([&] {
-    ffi::Array<int64_t> flat;
-    for (const Counters& layer : Count(Verified(std::string(bytes)))) {
-#define TVMLAB_NPU_PUSH(name) flat.push_back(layer.name);
-      TVMLAB_NPU_COUNTERS(TVMLAB_NPU_PUSH)
-#undef TVMLAB_NPU_PUSH
-    }
-    return flat;
+    const std::vector<Counters> layers = Count(Verified(std::string(bytes)));
+    const auto* first = reinterpret_cast<const int64_t*>(layers.data());
+    return ffi::Array<int64_t>(first, first + layers.size() * sizeof(Counters) / sizeof *first);
   });
 }
 
@@ -150,21 +149,7 @@ ffi::Array<int64_t> CyclesOf(const ffi::Bytes& bytes) {
   });
 }
 
-ffi::String CounterNames() {
-#define TVMLAB_NPU_NAMED(name) #name " "
-  return TVMLAB_NPU_COUNTERS(TVMLAB_NPU_NAMED);
-#undef TVMLAB_NPU_NAMED
-}
-
-// What MakeModule was given.
-ffi::Array<ffi::Any> Described(const ffi::Module& module) {
-  const auto* npu = dynamic_cast<const NpuModule*>(module.operator->());
-  if (npu == nullptr) {
-    TVM_FFI_THROW(tvmlab.InputError)
-        << "a module of kind " << module->kind() << " holds no program of the accelerator";
-  }
-  return {ffi::String(npu->loaded().symbol), ffi::Bytes(npu->loaded().bytes)};
-}
+ffi::String CounterNames() { return kCounters; }
 
 }  // namespace
 

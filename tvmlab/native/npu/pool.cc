@@ -31,40 +31,25 @@ int64_t Lowest(Dtype dtype) {
   return dtype == Dtype::kUInt8 ? 0 : -(int64_t{1} << (8 * Bytes(dtype) - 1));
 }
 
-// From the sum of a window's numbers inside the tile, `inside` of them, to the result, not yet cut.
-class Average {
- public:
-  Average(const Pool& pool, int64_t inside, int64_t padded)
-      : pool_(pool), kind_(pool.kind), inside_(inside) {
-    const int64_t counted = pool.count_pad ? padded : inside;
-    padding_ = counted > 0 ? counted - inside : 1;  // a window of nothing averages to the padding
-    count_ = std::max<int64_t>(counted, 1);
-    out_scale_ = FloatOf(pool.shift);
+// The mean of a window, not yet cut: `sum` and `real` are those of the `inside` numbers in the
+// tile, and `padded` numbers lie in the padded tile.
+double Mean(const Pool& pool, int64_t sum, float real, int64_t inside, int64_t padded) {
+  const int64_t counted = pool.count_pad ? padded : inside, count = std::max<int64_t>(counted, 1);
+  if (pool.kind == PoolKind::kAverageOnnx) {
+    const float mean = real / static_cast<float>(count) / FloatOf(pool.shift);
+    return __builtin_rintf(mean + static_cast<float>(pool.out_zero));
   }
-
-  double operator()(float sum) const {
-    const float mean = sum / static_cast<float>(count_) / out_scale_;
-    return __builtin_rintf(mean + static_cast<float>(pool_.out_zero));
+  if (pool.kind == PoolKind::kAverageTflite) {
+    const int64_t over = count << pool.shift, less = sum - inside * pool.in_zero;
+    const int64_t magnitude = (std::abs(less) * pool.multiplier + over / 2) / over;
+    return static_cast<double>((less < 0 ? -magnitude : magnitude) + pool.out_zero);
   }
-
-  double operator()(int64_t sum) const {
-    if (kind_ == PoolKind::kAverageTflite) {
-      const int64_t over = count_ << pool_.shift, less = sum - inside_ * pool_.in_zero;
-      const int64_t magnitude = (std::abs(less) * pool_.multiplier + over / 2) / over;
-      return static_cast<double>((less < 0 ? -magnitude : magnitude) + pool_.out_zero);
-    }
-    const int64_t all = sum + padding_ * pool_.out_zero;
-    const int64_t half = kind_ == PoolKind::kAverageHalf ? count_ / 2 : 0;
-    const int64_t magnitude = (std::abs(all) + half) / count_;
-    return static_cast<double>(all < 0 ? -magnitude : magnitude);
-  }
-
- private:
-  const Pool& pool_;
-  PoolKind kind_;
-  int64_t inside_, padding_, count_;
-  float out_scale_;
-};
+  // A window of nothing averages to the padding.
+  const int64_t all = sum + (counted > 0 ? counted - inside : 1) * pool.out_zero;
+  const int64_t half = pool.kind == PoolKind::kAverageHalf ? count / 2 : 0;
+  const int64_t magnitude = (std::abs(all) + half) / count;
+  return static_cast<double>(all < 0 ? -magnitude : magnitude);
+}
 
 }  // namespace
 
@@ -102,11 +87,10 @@ void Machine::Execute(const Pool& pool) {
           }
         }
       }
-      if (!max) {
-        const Average average(pool, down.inside() * across.inside(), down.padded * across.padded);
-        for (size_t c = 0; c < channels; ++c) {
-          result[c] = Clip(real ? average(reals[c]) : average(sums[c]), low, high);
-        }
+      for (size_t c = 0; !max && c < channels; ++c) {
+        const double mean = Mean(pool, sums[c], reals[c], down.inside() * across.inside(),
+                                 down.padded * across.padded);
+        result[c] = Clip(mean, low, high);
       }
       Narrow(result.data(), out.dtype, in.channels, Pixel(out, y, x));
     }

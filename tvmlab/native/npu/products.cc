@@ -1,6 +1,6 @@
-#include "products.h"
-
 #include <cstring>
+
+#include "machine.h"
 
 namespace tvmlab::npu {
 namespace {
@@ -30,7 +30,7 @@ TVMLAB_NPU_MULTIPLY(Multiply64, 64, __attribute__((target("avx512f"))))
 
 }  // namespace
 
-Multiply FastestMultiply() {
+BlockMultiply FastestMultiply() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return Multiply64;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Multiply32;

@@ -32,10 +32,10 @@ class Reader {
   std::string_view left_;
 };
 
-// Calls use(I) for the number of each kind of instruction.
+// Calls use(opcode, instruction) with a default instruction of each kind.
 template <typename Use, size_t... I>
 void ForEachKind(const Use& use, std::index_sequence<I...>) {
-  (use(std::variant_alternative_t<I, Instruction>{}), ...);
+  (use(I + 1, std::variant_alternative_t<I, Instruction>{}), ...);
 }
 
 Tensor ReadTensor(Reader& reader) {
@@ -52,14 +52,14 @@ Tensor ReadTensor(Reader& reader) {
 std::vector<Instruction> ReadInstructions(Reader reader) {
   std::vector<Instruction> instructions;
   while (!reader.AtEnd()) {
-    const auto opcode = reader.Next<int32_t>();
+    const auto found = reader.Next<uint32_t>();
     const size_t before = instructions.size();
-    const auto read = [&](auto kind) {
-      if (kind.kOpcode == opcode) instructions.emplace_back(reader.Next<decltype(kind)>());
+    const auto read = [&](size_t opcode, auto kind) {
+      if (opcode == found) instructions.emplace_back(reader.Next<decltype(kind)>());
     };
     ForEachKind(read, std::make_index_sequence<std::variant_size_v<Instruction>>{});
     Require(instructions.size() > before, "instruction ", before, " has the unknown opcode ",
-            opcode);
+            found);
   }
   return instructions;
 }
@@ -83,6 +83,11 @@ Program Read(std::string_view bytes) {
   program.instructions = ReadInstructions(Reader(reader.Take(words * sizeof(int32_t))));
   const auto constants = reader.Take(reader.Next<uint32_t>());
   program.constants.assign(constants.begin(), constants.end());
+  for (const Tensor& tensor : program.tensors) {
+    const bool fits = tensor.nbytes == static_cast<int64_t>(constants.size());
+    Require(tensor.kind != Kind::kConstants || fits, "the program has ", constants.size(),
+            " bytes of constants, not ", tensor.nbytes);
+  }
   return program;
 }
 

@@ -1,16 +1,33 @@
 // A program: the bytes that tvmlab/npu/program.py describes, read, verified and counted.
-#ifndef TVMLAB_NPU_PROGRAM_H_
-#define TVMLAB_NPU_PROGRAM_H_
+#pragma once
 
 #include <cstdint>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "isa.h"
-#include "refused.h"
 
 namespace tvmlab::npu {
+
+// What is thrown for a program that cannot be executed. The border (module.cc) makes it an error of
+// Python's; everything else here knows nothing of TVM.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+  std::string where = "npu.simulator";  // or such as "instruction 12 (Matmul)"
+};
+
+template <typename... Parts>
+void Require(bool holds, const Parts&... parts) {
+  if (holds) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Refused(text.str());
+}
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // In the order of tvmlab/npu/config.py's fields.
 struct Config {
@@ -35,26 +52,20 @@ struct Program {
   std::vector<uint8_t> constants;
 };
 
-// Throws Refused.
 Program Read(std::string_view bytes);
 
 // Refuses a program that leads out of a memory, reads what was not written, whose units get in each
 // other's way, or that leaves a part of an output unwritten.
 void Verify(const Program& program);
 
-// clang-format off
 // What a layer costs; tvmlab/npu/simulator.py explains the names.
-#define TVMLAB_NPU_COUNTERS(X)                                                                   \
-  X(cycles) X(dma_cycles) X(array_cycles) X(vector_cycles) X(loaded_bytes) X(stored_bytes)       \
-  X(bus_bytes) X(array_macs) X(vector_macs) X(sram_read_bytes) X(sram_written_bytes)             \
-  X(instructions)
-// clang-format on
-
 struct Counters {
-#define TVMLAB_NPU_COUNTER(name) int64_t name = 0;
-  TVMLAB_NPU_COUNTERS(TVMLAB_NPU_COUNTER)
-#undef TVMLAB_NPU_COUNTER
+  int64_t cycles, dma_cycles, array_cycles, vector_cycles, loaded_bytes, stored_bytes, bus_bytes;
+  int64_t array_macs, vector_macs, sram_read_bytes, sram_written_bytes, instructions;
 };
+constexpr const char* kCounters =
+    "cycles dma_cycles array_cycles vector_cycles loaded_bytes stored_bytes bus_bytes array_macs "
+    "vector_macs sram_read_bytes sram_written_bytes instructions";
 
 // Counts what each layer of a verified program costs.
 std::vector<Counters> Count(const Program& program);
@@ -73,7 +84,7 @@ void ForEach(const Program& program, const Use& use) {
             use(instruction);
           } catch (Refused& refused) {
             refused.where =
-                "instruction " + std::to_string(number) + " (" + instruction.kName + ")";
+                "instruction " + std::to_string(number) + " (" + kNames[any.index()] + ")";
             throw;
           }
         },
@@ -82,7 +93,6 @@ void ForEach(const Program& program, const Use& use) {
   }
 }
 
-// The bytes of a convolution's weights.
 inline int64_t WeightBytes(const Matmul& m, const Config& config) {
   return CeilDiv(m.out_channels, config.columns) * config.columns * m.kernel_h * m.kernel_w *
          m.in.channels;
@@ -92,5 +102,3 @@ inline int64_t WeightBytes(const Depthwise& d, const Config&) {
 }
 
 }  // namespace tvmlab::npu
-
-#endif  // TVMLAB_NPU_PROGRAM_H_

@@ -67,25 +67,22 @@ void Machine::Execute(const Requantize& r) {
       }
     }
   };
-  if (r.rounding == Rounding::kOnnx) {
-    const auto multipliers = Spread(Table<float>(r.multipliers, r.tables()), r.channels);
-    return each([&](const uint32_t* sums) {
-      Onnx(sums, r.channels, multipliers.data(), limits, row.data());
+  const auto real = [&](const auto& requantize, auto table) {
+    const auto multipliers = Spread(std::move(table), r.channels);
+    each([&](const uint32_t* sums) {
+      requantize(sums, r.channels, multipliers.data(), limits, row.data());
     });
-  }
+  };
+  if (r.rounding == Rounding::kOnnx) return real(Onnx, Table<float>(r.multipliers, r.tables()));
   if (r.rounding == Rounding::kTfliteFloat64) {
-    const auto multipliers = Spread(Table<double>(r.multipliers, r.tables()), r.channels);
-    return each([&](const uint32_t* sums) {
-      TfliteFloat64(sums, r.channels, multipliers.data(), limits, row.data());
-    });
+    return real(TfliteFloat64, Table<double>(r.multipliers, r.tables()));
   }
   std::vector<int32_t> multipliers(1), shifts(1);
   if (r.rounding != Rounding::kNone) {
     multipliers = Table<int32_t>(r.multipliers, r.tables());
     shifts = Table<int32_t>(r.shifts, r.tables());
-    for (const int32_t shift : shifts) {
-      Require(-31 <= shift && shift <= 30, "a shift in its table is ", shift);
-    }
+    const auto [low, high] = std::minmax_element(shifts.begin(), shifts.end());
+    Require(-31 <= *low && *high <= 30, "a shift in its table is ", *high > 30 ? *high : *low);
   }
   multipliers = Spread(std::move(multipliers), r.channels);
   shifts = Spread(std::move(shifts), r.channels);

@@ -1,7 +1,6 @@
 // Multiplying integers by real numbers, bit for bit as tvmlab/qnn/fixed_point.py and
 // numbers.py say. Products of 64 bits wrap, as NumPy's do.
-#ifndef TVMLAB_NPU_RESCALE_H_
-#define TVMLAB_NPU_RESCALE_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -80,5 +79,3 @@ void WithFixedPoint(Rounding rounding, const Use& use) {
 }
 
 }  // namespace tvmlab::npu
-
-#endif  // TVMLAB_NPU_RESCALE_H_

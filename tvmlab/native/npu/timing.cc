@@ -1,9 +1,10 @@
 // What a program costs: cycles by the formulas of tvmlab/npu's machine, bytes and products.
 //
-// Bytes of the SRAM are those that are useful: the array reads a tap's input once for each block of
-// `columns` output channels and its weights once; the vector unit reads its input once a tap.
+// The array reads a tap's input once for each block of `columns` output channels and its weights
+// once; the vector unit reads its input once a tap.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "program.h"
 
@@ -15,24 +16,24 @@ int64_t Macs(const Window& w, int64_t channels) {
   return int64_t{w.out_rows} * w.out_cols * w.kernel_h * w.kernel_w * channels;
 }
 
-// Adds to the counters what an instruction costs, and gives its cycles.
+struct Cost {
+  Unit unit;
+  int64_t cycles;
+};
+
+// Adds to the counters what an instruction moves and computes; returns its cycles.
 class Counter {
  public:
   explicit Counter(const Config& config) : config_(config) {}
 
-  int64_t operator()(const Load& load, Counters& to) const {
-    to.loaded_bytes += load.bytes();
-    to.sram_written_bytes += load.bytes();
-    return Move(load, to);
+  Cost operator()(const Load& load, Counters& to) const {
+    return Move(load, to, to.loaded_bytes, to.sram_written_bytes);
+  }
+  Cost operator()(const Store& store, Counters& to) const {
+    return Move(store, to, to.stored_bytes, to.sram_read_bytes);
   }
 
-  int64_t operator()(const Store& store, Counters& to) const {
-    to.stored_bytes += store.bytes();
-    to.sram_read_bytes += store.bytes();
-    return Move(store, to);
-  }
-
-  int64_t operator()(const Matmul& m, Counters& to) const {
+  Cost operator()(const Matmul& m, Counters& to) const {
     const int64_t taps = int64_t{m.kernel_h} * m.kernel_w;
     const int64_t pixels = int64_t{m.out_rows} * m.out_cols;
     const int64_t across = CeilDiv(m.out_channels, config_.columns);
@@ -40,122 +41,113 @@ class Counter {
     to.array_macs += Macs(m, m.in.channels) * m.out_channels;
     to.sram_read_bytes += across * taps * m.in.channels * pixels + WeightBytes(m, config_);
     if (m.bias >= 0) to.sram_read_bytes += 4 * int64_t{m.out_channels};
-    return config_.rows + config_.columns + blocks * std::max<int64_t>(pixels, config_.rows);
+    return {Unit::kArray,
+            config_.rows + config_.columns + blocks * std::max<int64_t>(pixels, config_.rows)};
   }
 
-  int64_t operator()(const Depthwise& d, Counters& to) const {
+  Cost operator()(const Depthwise& d, Counters& to) const {
     to.vector_macs += Macs(d, d.in.channels);
     to.sram_read_bytes += Macs(d, d.in.channels) + WeightBytes(d, config_);
     if (d.bias >= 0) to.sram_read_bytes += 4 * int64_t{d.out_channels};
     return Vector(Macs(d, 1), d.in.channels);
   }
 
-  int64_t operator()(const Requantize& r, Counters& to) const {
+  Cost operator()(const Requantize& r, Counters& to) const {
     static constexpr int64_t kTableBytes[] = {0, 8, 8, 8, 4, 8};  // by the rounding
     to.sram_read_bytes += r.tables() * kTableBytes[static_cast<size_t>(r.rounding)];
     to.sram_written_bytes += r.out().bytes();
     return Vector(int64_t{r.rows} * r.cols, r.channels);
   }
 
-  int64_t operator()(const Add& a, Counters& to) const {
+  Cost operator()(const Add& a, Counters& to) const {
     to.sram_read_bytes += a.image(a.lhs.view).bytes();
     if (a.both()) to.sram_read_bytes += a.image(a.rhs.view).bytes();
     to.sram_written_bytes += a.image(a.to).bytes();
     return Vector((a.both() ? 2 : 1) * int64_t{a.rows} * a.cols, a.channels);
   }
 
-  int64_t operator()(const Pool& p, Counters& to) const {
+  Cost operator()(const Pool& p, Counters& to) const {
     to.sram_read_bytes += Macs(p, p.in.channels) * Bytes(p.in.dtype);
     to.sram_written_bytes += p.out().bytes();
     return Vector(Macs(p, 1), p.in.channels);
   }
 
-  int64_t operator()(const Sum& s, Counters& to) const {
+  Cost operator()(const Sum& s, Counters& to) const {
     to.sram_read_bytes += s.in.bytes();
     return Vector(int64_t{s.in.rows} * s.in.cols, s.in.channels);
   }
 
-  int64_t operator()(const Sync&, Counters&) const { return 0; }
+  Cost operator()(const Sync&, Counters&) const { return {Unit::kAll, 0}; }
 
  private:
   // Each contiguous run takes whole bursts on the bus.
-  int64_t Move(const Transfer& t, Counters& to) const {
+  Cost Move(const Transfer& t, Counters& to, int64_t& dram_bytes, int64_t& sram_bytes) const {
+    dram_bytes += t.bytes();
+    sram_bytes += t.bytes();
     const Box box = t.dram().Joined();
     const int64_t bus =
         box.Runs() * CeilDiv(box.run, config_.dma_burst_bytes) * config_.dma_burst_bytes;
     to.bus_bytes += bus;
-    return config_.dma_latency + CeilDiv(bus, config_.dma_bytes_per_cycle);
+    return {Unit::kDma, config_.dma_latency + CeilDiv(bus, config_.dma_bytes_per_cycle)};
   }
 
-  int64_t Vector(int64_t passes, int64_t channels) const {
-    return config_.vector_latency + passes * CeilDiv(channels, config_.lanes);
+  Cost Vector(int64_t passes, int64_t channels) const {
+    return {Unit::kVector, config_.vector_latency + passes * CeilDiv(channels, config_.lanes)};
   }
 
   const Config& config_;
 };
 
-// The units between two syncs.
-class Phase {
- public:
-  void Add(Unit unit, int64_t cycles, Counters* layer) {
-    auto& [total, parts] = units_[static_cast<size_t>(unit)];
-    total += cycles;
-    parts.emplace_back(layer, cycles);
-  }
+// What a unit does between two syncs: layers and cycles.
+using Work = std::vector<std::pair<Counters*, int64_t>>;
 
-  // Gives the phase's time to the layers that its longest unit worked for, the first such unit if
-  // there are several. Returns the last of these layers, or null.
-  Counters* End() {
-    const auto shorter = [](const auto& a, const auto& b) { return a.total < b.total; };
-    Counters* last = nullptr;
-    for (const auto& [layer, cycles] :
-         std::max_element(units_.begin(), units_.end(), shorter)->parts) {
-      layer->cycles += cycles;
-      last = layer;
-    }
-    units_ = {};
-    return last;
-  }
-
- private:
-  struct Work {
-    int64_t total = 0;
-    std::vector<std::pair<Counters*, int64_t>> parts;
+// Gives a phase's time to the layers that its longest unit worked for, the first such unit if there
+// are several. Returns the last of these layers, or null.
+Counters* EndPhase(std::array<Work, 3>& units) {
+  const auto total = [](const Work& work) {
+    int64_t sum = 0;
+    for (const auto& [layer, cycles] : work) sum += cycles;
+    return sum;
   };
-  std::array<Work, 3> units_;
-};
+  const auto shorter = [&](const Work& a, const Work& b) { return total(a) < total(b); };
+  Counters* last = nullptr;
+  for (const auto& [layer, cycles] : *std::max_element(units.begin(), units.end(), shorter)) {
+    layer->cycles += cycles;
+    last = layer;
+  }
+  units = {};
+  return last;
+}
 
 }  // namespace
 
 std::vector<int64_t> Cycles(const Program& program) {
   const Counter counter(program.config);
-  Counters unused;
+  Counters unused{};
   std::vector<int64_t> cycles;
-  ForEach(program, [&](const auto& one) { cycles.push_back(counter(one, unused)); });
+  ForEach(program, [&](const auto& one) { cycles.push_back(counter(one, unused).cycles); });
   return cycles;
 }
 
 std::vector<Counters> Count(const Program& program) {
   std::vector<Counters> layers(program.layers);
   const Counter counter(program.config);
-  Phase phase;
+  std::array<Work, 3> units;
   ForEach(program, [&](const auto& instruction) {
-    Counters* layer = &layers[static_cast<size_t>(instruction.layer)];
-    const int64_t cycles = counter(instruction, *layer);
-    ++layer->instructions;
-    switch (instruction.kUnit) {
-      case Unit::kDma: layer->dma_cycles += cycles; break;
-      case Unit::kArray: layer->array_cycles += cycles; break;
-      case Unit::kVector: layer->vector_cycles += cycles; break;
-      case Unit::kAll: {  // a sync takes a cycle, for the phase's last layer
-        Counters* last = phase.End();
-        ++(last != nullptr ? last : layer)->cycles;
-        return;
-      }
+    Counters& layer = layers[static_cast<size_t>(instruction.layer)];
+    const auto [unit, cycles] = counter(instruction, layer);
+    ++layer.instructions;
+    if (unit == Unit::kAll) {  // a sync takes a cycle, for the phase's last layer
+      Counters* last = EndPhase(units);
+      ++(last != nullptr ? last : &layer)->cycles;
+    } else {
+      static constexpr int64_t Counters::*kCycles[] = {
+          &Counters::dma_cycles, &Counters::array_cycles, &Counters::vector_cycles};
+      layer.*kCycles[static_cast<size_t>(unit)] += cycles;
+      units[static_cast<size_t>(unit)].emplace_back(&layer, cycles);
     }
-    phase.Add(instruction.kUnit, cycles, layer);
   });
-  phase.End();
+  EndPhase(units);
   return layers;
 }
 

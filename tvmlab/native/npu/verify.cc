@@ -15,28 +15,29 @@ class ByteState {
   ByteState(const char* name, int64_t places, bool full)
       : name_(name), marks_(static_cast<size_t>(places), full ? kHolds : 0) {}
 
-  void Read(int64_t at, int64_t count, Unit unit) {
-    Access("reads", at, count, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
+  void Read(int64_t start, const Box& box, Unit unit) {
+    Access("reads", start, box, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
   }
-  void Write(int64_t at, int64_t count, Unit unit) {
-    Access("writes", at, count, Others(kWritten, unit) | Others(kRead, unit), 0,
+  void Read(int64_t start, int64_t count, Unit unit) { Read(start, Run(count), unit); }
+  void Write(int64_t start, const Box& box, Unit unit) {
+    Access("writes", start, box, Others(kWritten, unit) | Others(kRead, unit), 0,
            kHolds | Bit(kWritten, unit));
   }
+  void Write(int64_t start, int64_t count, Unit unit) { Write(start, Run(count), unit); }
 
   // Forgets who touched what.
   void EndPhase() {
-    for (const auto [at, count] : touched_) {
-      Mark* marks = marks_.data() + at;
-      for (int64_t i = 0; i < count; ++i) marks[i] &= kHolds;
+    for (const auto& [at, count] : touched_) {
+      std::for_each_n(marks_.begin() + at, count, [](Mark& mark) { mark &= kHolds; });
     }
     touched_.clear();
   }
 
-  // The first place that nothing was written to, or the number of places.
-  size_t FirstEmpty() const {
-    return static_cast<size_t>(std::find(marks_.begin(), marks_.end(), 0) - marks_.begin());
+  void ExpectWritten(size_t tensor) const {
+    const auto empty = std::find(marks_.begin(), marks_.end(), 0);
+    Require(empty == marks_.end(), "the program ends, and byte ", empty - marks_.begin(),
+            " of tensor ", tensor, ", an output, was never written");
   }
-  size_t size() const { return marks_.size(); }
 
  private:
   using Mark = uint8_t;
@@ -49,8 +50,24 @@ class ByteState {
     return static_cast<Mark>(7 * first & ~Bit(first, unit));
   }
 
+  static Box Run(int64_t count) { return {{1, 1, 1, 1}, {}, count}; }
+
   // Adds `mine` to marks, which have to be `right` where `mask` looks at them.
-  void Access(const char* does, int64_t at, int64_t count, Mark mask, Mark right, Mark mine) {
+  void Access(const char* does, int64_t start, const Box& box, Mark mask, Mark right, Mark mine) {
+    const auto [counts, strides, run] = box.Joined();
+    for (int64_t a = 0; a < counts[0]; ++a) {
+      for (int64_t b = 0; b < counts[1]; ++b) {
+        for (int64_t c = 0; c < counts[2]; ++c) {
+          const int64_t at = start + a * strides[0] + b * strides[1] + c * strides[2];
+          for (int64_t d = 0; d < counts[3]; ++d) {
+            AccessRun(does, at + d * strides[3], run, mask, right, mine);
+          }
+        }
+      }
+    }
+  }
+
+  void AccessRun(const char* does, int64_t at, int64_t count, Mark mask, Mark right, Mark mine) {
     Require(at >= 0 && at + count <= static_cast<int64_t>(marks_.size()), "it ", does, " ", name_,
             " from ", at, " to ", at + count, ", which ends at ", marks_.size());
     Mark* marks = marks_.data() + at;
@@ -84,59 +101,55 @@ class ByteState {
 class Player {
  public:
   explicit Player(const Program& program)
-      : config_(program.config),
-        sram_("the SRAM", config_.sram_bytes, false),
-        sums_("the accumulators", config_.accumulators, false) {
+      : program_(program),
+        sram_("the SRAM", program.config.sram_bytes, false),
+        sums_("the accumulators", program.config.accumulators, false) {
     for (const Tensor& tensor : program.tensors) {
-      kinds_.push_back(tensor.kind);
       tensors_.emplace_back("the tensor", tensor.nbytes, IsGiven(tensor.kind));
     }
   }
 
   void operator()(const Load& load) {
-    ByteState& tensor = tensors_[static_cast<size_t>(load.tensor)];
-    ForEachRun(load.offset, load.dram(),
-               [&](int64_t at, int64_t run) { tensor.Read(at, run, Unit::kDma); });
-    Write(load.address, load.sram(), Unit::kDma);
+    TensorOf(load).Read(load.offset, load.dram(), Unit::kDma);
+    sram_.Write(load.address, load.sram(), Unit::kDma);
   }
 
   void operator()(const Store& store) {
-    Require(!IsGiven(kinds_[static_cast<size_t>(store.tensor)]), "tensor ", store.tensor,
-            " is one of the program's inputs or constants, and they stay");
-    Read(store.address, store.sram(), Unit::kDma);
-    ByteState& tensor = tensors_[static_cast<size_t>(store.tensor)];
-    ForEachRun(store.offset, store.dram(),
-               [&](int64_t at, int64_t run) { tensor.Write(at, run, Unit::kDma); });
+    ByteState& tensor = TensorOf(store);
+    Require(!IsGiven(program_.tensors[static_cast<size_t>(store.tensor)].kind), "tensor ",
+            store.tensor, " is one of the program's inputs or constants, and they stay");
+    sram_.Read(store.address, store.sram(), Unit::kDma);
+    tensor.Write(store.offset, store.dram(), Unit::kDma);
   }
 
-  void operator()(const Matmul& matmul) { Convolve(matmul); }
-  void operator()(const Depthwise& depthwise) { Convolve(depthwise); }
+  void operator()(const Matmul& matmul) { Convolve(matmul, Unit::kArray); }
+  void operator()(const Depthwise& depthwise) { Convolve(depthwise, Unit::kVector); }
 
   void operator()(const Requantize& r) {
-    sums_.Read(r.sums, r.out().box().Runs() * r.channels, r.kUnit);
+    sums_.Read(r.sums, r.out().box().Runs() * r.channels, Unit::kVector);
     if (r.rounding != Rounding::kNone) {
       sram_.Read(r.multipliers, r.tables() * (r.rounding == Rounding::kTfliteFloat64 ? 8 : 4),
-                 r.kUnit);
-      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), r.kUnit);
+                 Unit::kVector);
+      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), Unit::kVector);
     }
-    Write(r.to.address, r.out().box(), r.kUnit);
+    sram_.Write(r.to.address, r.out().box(), Unit::kVector);
   }
 
   void operator()(const Add& a) {
-    Read(a.lhs.view.address, a.image(a.lhs.view).box(), a.kUnit);
-    if (a.both()) Read(a.rhs.view.address, a.image(a.rhs.view).box(), a.kUnit);
-    Write(a.to.address, a.image(a.to).box(), a.kUnit);
+    sram_.Read(a.lhs.view.address, a.image(a.lhs.view).box(), Unit::kVector);
+    if (a.both()) sram_.Read(a.rhs.view.address, a.image(a.rhs.view).box(), Unit::kVector);
+    sram_.Write(a.to.address, a.image(a.to).box(), Unit::kVector);
   }
 
   void operator()(const Pool& p) {
-    ReadTouched(p, p.kUnit);
-    Write(p.out_address, p.out().box(), p.kUnit);
+    ReadTouched(p, Unit::kVector);
+    sram_.Write(p.out_address, p.out().box(), Unit::kVector);
   }
 
   void operator()(const Sum& s) {
-    Read(s.in.address, s.in.box(), s.kUnit);
-    if (s.accumulate) sums_.Read(s.sums, s.in.channels, s.kUnit);
-    sums_.Write(s.sums, s.in.channels, s.kUnit);
+    sram_.Read(s.in.address, s.in.box(), Unit::kVector);
+    if (s.accumulate) sums_.Read(s.sums, s.in.channels, Unit::kVector);
+    sums_.Write(s.sums, s.in.channels, Unit::kVector);
   }
 
   void operator()(const Sync&) {
@@ -147,47 +160,30 @@ class Player {
 
   void Finish() const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (kinds_[i] != Kind::kOutput) continue;
-      const size_t empty = tensors_[i].FirstEmpty();
-      Require(empty == tensors_[i].size(), "the program ends, and byte ", empty, " of tensor ", i,
-              ", an output, was never written");
+      if (program_.tensors[i].kind == Kind::kOutput) tensors_[i].ExpectWritten(i);
     }
   }
 
  private:
   static bool IsGiven(Kind kind) { return kind == Kind::kInput || kind == Kind::kConstants; }
 
-  template <typename Use>
-  static void ForEachRun(int64_t start, const Box& box, const Use& use) {
-    const auto [counts, strides, run] = box.Joined();
-    for (int64_t a = 0; a < counts[0]; ++a) {
-      for (int64_t b = 0; b < counts[1]; ++b) {
-        for (int64_t c = 0; c < counts[2]; ++c) {
-          const int64_t at = start + a * strides[0] + b * strides[1] + c * strides[2];
-          for (int64_t d = 0; d < counts[3]; ++d) use(at + d * strides[3], run);
-        }
-      }
-    }
-  }
-
-  void Read(int64_t start, const Box& box, Unit unit) {
-    ForEachRun(start, box, [&](int64_t at, int64_t run) { sram_.Read(at, run, unit); });
-  }
-  void Write(int64_t start, const Box& box, Unit unit) {
-    ForEachRun(start, box, [&](int64_t at, int64_t run) { sram_.Write(at, run, unit); });
+  ByteState& TensorOf(const Transfer& transfer) {
+    const auto number = static_cast<size_t>(transfer.tensor);
+    Require(number < tensors_.size(), "there is no tensor ", transfer.tensor);
+    return tensors_[number];
   }
 
   template <typename Window>
-  void Convolve(const Window& w) {
-    ReadTouched(w, w.kUnit);
-    sram_.Read(w.weights, WeightBytes(w, config_), w.kUnit);
+  void Convolve(const Window& w, Unit unit) {
+    ReadTouched(w, unit);
+    sram_.Read(w.weights, WeightBytes(w, program_.config), unit);
     const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
     if (w.bias >= 0) {
-      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, w.kUnit);
+      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, unit);
     } else {
-      sums_.Read(w.sums, count, w.kUnit);
+      sums_.Read(w.sums, count, unit);
     }
-    sums_.Write(w.sums, count, w.kUnit);
+    sums_.Write(w.sums, count, unit);
   }
 
   // Pixels that no tap takes, such as those that a stride steps over, need not be there.
@@ -203,14 +199,14 @@ class Player {
         View part = w.in;
         part.rows = 1;
         part.cols = end - x;
-        Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(), unit);
+        sram_.Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(),
+                   unit);
       }
     }
   }
 
-  const Config& config_;
+  const Program& program_;
   ByteState sram_, sums_;
-  std::vector<Kind> kinds_;
   std::vector<ByteState> tensors_;
 };
 
@@ -218,7 +214,11 @@ class Player {
 
 void Verify(const Program& program) {
   Player player(program);
-  ForEach(program, [&player](const auto& instruction) { player(instruction); });
+  ForEach(program, [&](const auto& instruction) {
+    Require(static_cast<size_t>(instruction.layer) < program.layers, "there is no layer ",
+            instruction.layer);
+    player(instruction);
+  });
   player.Finish();
 }
 

@@ -1,9 +1,5 @@
 // The border between the arithmetic and the world: checks every argument, then calls Quantize.
-//
-// TVM_FFI_THROW makes a C++ exception that the caller sees as one of its own: in Python, a
-// ValueError or TypeError with this text.
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
 #include <algorithm>

@@ -41,11 +41,9 @@ int64_t Quantize(const float* in, Layout layout, PerChannel<float> scale,
   return -1;
 }
 
-#define TVMLAB_INSTANTIATE(Out) \
-  template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, Out*);
-TVMLAB_INSTANTIATE(int8_t)
-TVMLAB_INSTANTIATE(uint8_t)
-TVMLAB_INSTANTIATE(int16_t)
-TVMLAB_INSTANTIATE(int32_t)
+template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, int8_t*);
+template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, uint8_t*);
+template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, int16_t*);
+template int64_t Quantize(const float*, Layout, PerChannel<float>, PerChannel<int32_t>, int32_t*);
 
 }  // namespace tvmlab

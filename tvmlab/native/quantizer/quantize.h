@@ -2,11 +2,9 @@
 //
 //   out = saturate(round(in / scale) + zero_point)
 //
-// Everything before the last cast is float32, and round() takes halves away from zero: that is what
-// the operator did in TVM 0.18, and compilers that fold a quantize must agree with it bit for bit.
-// This header knows nothing of TVM; module.cc is the part that Python and TVM see.
-#ifndef TVMLAB_QUANTIZE_H_
-#define TVMLAB_QUANTIZE_H_
+// Everything before the last cast is float32, and round() takes halves away from zero, as in TVM
+// 0.18. This header knows nothing of TVM; module.cc is the part that Python and TVM see.
+#pragma once
 
 #include <cstdint>
 
@@ -15,9 +13,7 @@ namespace tvmlab {
 // A tensor of any rank seen from one axis: `outer` blocks of `channels` rows of `inner` values.
 // Per-tensor quantization is the layout {1, 1, number of values}.
 struct Layout {
-  int64_t outer;
-  int64_t channels;
-  int64_t inner;
+  int64_t outer, channels, inner;
 };
 
 // Scales or zero points: one value for all channels, or one each.
@@ -28,14 +24,10 @@ struct PerChannel {
   T operator[](int64_t channel) const { return values[shared ? 0 : channel]; }
 };
 
-// Quantizes layout.outer * layout.channels * layout.inner values from `in` to `out`.
-// Infinities saturate. A NaN has no integer: returns the position of the first one, and -1 when
-// there is none. Scales must be positive and finite. Instantiated for int8_t, uint8_t, int16_t,
-// int32_t.
+// Quantizes all values from `in` to `out`. Infinities saturate. Returns the position of the first
+// NaN, which has no integer, or -1. Scales must be positive and finite.
 template <typename Out>
 int64_t Quantize(const float* in, Layout layout, PerChannel<float> scale,
                  PerChannel<int32_t> zero_point, Out* out);
 
 }  // namespace tvmlab
-
-#endif  // TVMLAB_QUANTIZE_H_

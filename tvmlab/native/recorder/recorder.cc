@@ -2,16 +2,13 @@
 // tensors it is handed, and what tensors those are.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/string.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -19,8 +16,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// What Python reads as rows of an int64 array.
-struct Event {
+struct Event {  // Python reads rows of an int64 array
   int64_t name, depth, start, end, bytes;
 };
 
@@ -39,12 +35,11 @@ class Recorder {
   // whether it is before, the result, and the call's arguments.
   void Tell(ffi::PackedArgs told) {
     if (!told[2].cast<bool>()) return End();
-    const auto name = told[1].cast<ffi::String>();
-    Begin({name.data(), name.size()}, told.Slice(4));
+    Begin(told[1].cast<std::string>(), told.Slice(4));
   }
 
-  // Gives all events in the order in which they began, and forgets them: names by their numbers,
-  // the tensors of each name's first call, the events.
+  // Returns the names by their numbers, the tensors of each name's first call, and the events in
+  // the order in which they began, which it forgets.
   ffi::Array<ffi::Any> Take() {
     const auto* first = reinterpret_cast<const char*>(events_.data());
     ffi::Array<ffi::Any> taken{names_, tensors_, ffi::Bytes(first, events_.size() * sizeof(Event))};
@@ -53,7 +48,7 @@ class Recorder {
   }
 
  private:
-  void Begin(std::string_view name, ffi::PackedArgs arguments) {
+  void Begin(const std::string& name, ffi::PackedArgs arguments) {
     const auto depth = static_cast<int64_t>(open_.size());
     open_.push_back(events_.size());
     events_.push_back({Number(name, arguments), depth, 0, 0, Bytes(arguments)});
@@ -67,11 +62,10 @@ class Recorder {
     open_.pop_back();
   }
 
-  int64_t Number(std::string_view name, ffi::PackedArgs arguments) {
-    key_.assign(name);
-    const auto [found, added] = numbers_.emplace(key_, names_.size());
+  int64_t Number(const std::string& name, ffi::PackedArgs arguments) {
+    const auto [found, added] = numbers_.emplace(name, names_.size());
     if (added) {
-      names_.push_back(ffi::String(key_));
+      names_.push_back(found->first);
       tensors_.push_back(Tensors(arguments));
     }
     return found->second;
@@ -80,15 +74,13 @@ class Recorder {
   // Such as "float32 1x3x224x224", one for each tensor.
   static ffi::Array<ffi::String> Tensors(ffi::PackedArgs arguments) {
     ffi::Array<ffi::String> texts;
-    for (int32_t i = 0; i < arguments.size(); ++i) {
-      const auto view = arguments[i].try_cast<ffi::TensorView>();
-      if (!view) continue;
-      std::string text(ffi::DLDataTypeToString(view->dtype()));
-      for (int32_t d = 0; d < view->ndim(); ++d) {
-        text += (d == 0 ? " " : "x") + std::to_string(view->size(d));
+    ForEachTensor(arguments, [&](const ffi::TensorView& view) {
+      std::string text(ffi::DLDataTypeToString(view.dtype()));
+      for (int32_t d = 0; d < view.ndim(); ++d) {
+        text += (d == 0 ? " " : "x") + std::to_string(view.size(d));
       }
       texts.push_back(ffi::String(text));
-    }
+    });
     return texts;
   }
 
@@ -96,20 +88,24 @@ class Recorder {
   int64_t Bytes(ffi::PackedArgs arguments) {
     int64_t sum = 0;
     seen_.clear();
-    for (int32_t i = 0; i < arguments.size(); ++i) {
-      const auto view = arguments[i].try_cast<ffi::TensorView>();
-      if (!view) continue;
-      const void* place = static_cast<const char*>(view->data_ptr()) + view->byte_offset();
-      if (std::find(seen_.begin(), seen_.end(), place) != seen_.end()) continue;
+    ForEachTensor(arguments, [&](const ffi::TensorView& view) {
+      const void* place = static_cast<const char*>(view.data_ptr()) + view.byte_offset();
+      if (std::find(seen_.begin(), seen_.end(), place) != seen_.end()) return;
       seen_.push_back(place);
-      sum += static_cast<int64_t>(ffi::GetDataSize(view->numel(), view->dtype()));
-    }
+      sum += static_cast<int64_t>(ffi::GetDataSize(view.numel(), view.dtype()));
+    });
     return sum;
   }
 
+  template <typename Use>
+  static void ForEachTensor(ffi::PackedArgs arguments, const Use& use) {
+    for (int32_t i = 0; i < arguments.size(); ++i) {
+      if (const auto view = arguments[i].try_cast<ffi::TensorView>()) use(*view);
+    }
+  }
+
   static int64_t Now() {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
   std::vector<Event> events_;
@@ -118,20 +114,17 @@ class Recorder {
   std::unordered_map<std::string, int64_t> numbers_;
   ffi::Array<ffi::String> names_;
   ffi::Array<ffi::Array<ffi::String>> tensors_;
-  std::string key_;
 };
 
-// One recorder, as its three functions: tell, run, take.
 ffi::Array<ffi::Function> Make() {
   auto recorder = std::make_shared<Recorder>();
-  return {
-      ffi::Function::FromPacked(
-          [recorder](ffi::PackedArgs told, ffi::Any*) { recorder->Tell(told); }),
-      ffi::Function::FromPacked([recorder](ffi::PackedArgs given, ffi::Any*) {
-        recorder->Run(given[0].cast<ffi::Function>(), given.Slice(1));
-      }),
-      ffi::Function::FromTyped([recorder] { return recorder->Take(); }),
+  const auto tell = [recorder](ffi::PackedArgs told, ffi::Any*) { recorder->Tell(told); };
+  const auto run = [recorder](ffi::PackedArgs given, ffi::Any*) {
+    recorder->Run(given[0].cast<ffi::Function>(), given.Slice(1));
   };
+  const auto take = [recorder] { return recorder->Take(); };
+  return {ffi::Function::FromPacked(tell), ffi::Function::FromPacked(run),
+          ffi::Function::FromTyped(take)};
   // The analyzer does not follow the counts of references by which tvm-ffi frees a list.
 }  // NOLINT(clang-analyzer-unix.Malloc)
 
