@@ -12,16 +12,38 @@ import tvm
 from tvm import relax
 
 import tvmlab
-from tests.schedule.assembly import assembly, inner_loops
 from tests.schedule.convolutions import Conv
-from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant, full
+from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant
 from tests.schedule.kernels import module, wrong
 from tvmlab import qnn
 from tvmlab.errors import TargetError
 from tvmlab.qnn import arithmetic
 from tvmlab.schedule import Machine, Tile
-from tvmlab.schedule.machine import Dot
 from tvmlab.support.host import missing_features
+
+
+def assembly(run: tvmlab.Executable) -> str:
+    """Find the module of LLVM's among those that the executable imports."""
+    modules = [run.vm_executable.mod]
+    for one in modules:
+        modules += list(one.imports)
+        if one.kind == "llvm":
+            return str(one.inspect_source("asm"))
+    raise LookupError("no module of LLVM's")
+
+
+def inner_loops(text: str) -> list[list[str]]:
+    """List the bodies of loops without a loop inside: from a label to the jump back to it."""
+    lines = text.splitlines()
+    label = re.compile(r"^\.L\w+:|^\.LBB\w+:")
+    found, start, name = [], 0, ""
+    for i, line in enumerate(lines):
+        if label.match(line):
+            start, name = i, line.split(":")[0]
+        elif name and re.match(rf"\s+(j\w+|b\.\w+|b|cbn?z|tbn?z)\b.*{re.escape(name)}$", line):
+            found.append(lines[start + 1 : i])
+    return found
+
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 CONV = QuantizedConv(
@@ -83,34 +105,6 @@ def test_the_processors_instruction_is_used(cpu: str, wide: bool) -> None:
     assert not spills
 
 
-# The instructions of 256 bits exist in two encodings, of which this processor may have the other.
-DOTS = {
-    "avx512vnni": Dot("llvm.x86.avx512.vpdpbusd.512", 16, 4, "uint8", "int8"),
-    "avx512vl": Dot("llvm.x86.avx512.vpdpbusd.256", 8, 4, "uint8", "int8"),
-    "avx512bw": Dot("llvm.x86.avx512.pmaddw.d.512", 16, 2, "int16", "int16", adds=False),
-    "avx2": Dot("llvm.x86.avx2.pmadd.wd", 8, 2, "int16", "int16", adds=False),
-}
-
-
-@pytest.mark.parametrize("feature", DOTS)
-def test_an_instruction_computes_what_its_description_says(feature: str) -> None:
-    host = tvmlab.host_target()
-    if feature not in {str(f) for f in tvm.get_global_func("target.llvm_get_cpu_features")(host)}:
-        pytest.skip(f"this processor lacks {feature}")
-    dot = DOTS[feature]
-    few, many = full(dot.data, dot.depth), full(dot.weight, dot.lanes, dot.depth, seed=1)
-    sums = full("int32", dot.lanes, seed=2)
-    results = []
-    for function in (dot.description(), dot.implementation()):
-        found = tvm.runtime.tensor(sums)
-        run = tvm.compile(function.with_attr("global_symbol", "dot"), host)["dot"]
-        run(tvm.runtime.tensor(few), tvm.runtime.tensor(many), found)
-        results.append(found.numpy())
-    whole = sums.astype("int64") + many.astype("int64") @ few.astype("int64")
-    for result in results:
-        np.testing.assert_array_equal(result, whole.astype("int32"))
-
-
 def test_what_follows_the_sums_is_vectors_of_32_bits() -> None:
     """The requantization is in the tile; no 64-bit product, which takes three instructions each."""
     mod, _ = module([Requantized(**vars(replace(CONV, inputs=64, outputs=64)))])
@@ -166,15 +160,6 @@ FLOAT_TARGETS = {
 
 def float_target(cpu: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mtriple": FLOAT_TARGETS[cpu][0], "mcpu": cpu})
-
-
-@pytest.mark.parametrize("cpu", FLOAT_TARGETS)
-def test_vectors_and_registers_follow_from_the_target(cpu: str) -> None:
-    machine = Machine.of(float_target(cpu))
-    assert (machine.vector_bytes, machine.registers) == FLOAT_TARGETS[cpu][1:3]
-    assert machine.lanes("float32") == machine.vector_bytes // 4
-    assert machine.lanes("float64") * 2 == machine.lanes("float32")
-    assert machine.lanes("int8") == machine.vector_bytes
 
 
 def test_a_name_is_no_target() -> None:

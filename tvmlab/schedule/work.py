@@ -54,15 +54,6 @@ class Work:
     dtype: str
     rule: str
 
-    @classmethod
-    def read(cls, fields: Any) -> Work:
-        """Check what a file says, field by field; ValueError where it cannot be."""
-        operations, dtype, rule = fields
-        known = operations is None or (type(operations) is int and 0 <= operations < 1 << 63)
-        if not known or not isinstance(dtype, str) or not isinstance(rule, str):
-            raise ValueError(f"{fields!r} is no work of a function")
-        return cls(operations, dtype, rule)
-
 
 # Operations by dtype. A share is that of a tensor which is read in part; its loops make it whole.
 _Counts = Mapping[str, int | Fraction]
