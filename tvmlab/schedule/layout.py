@@ -32,7 +32,7 @@ def convolves(mod: tvm.ir.IRModule) -> bool:
 _CONVOLUTIONS = {"relax.nn.conv2d", "relax.qnn.conv2d"}
 
 
-@relax.transform.function_pass(opt_level=0)
+@relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _carry_layouts(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
     """Use operators whose layouts can be converted; drop each dropout whose mask is not used."""
     x = wildcard()
@@ -89,7 +89,7 @@ def _each_call(
         def visit_call_(self, call: relax.Call) -> relax.Expr:
             return change(self.visit_expr_post_order(call), self.builder_)
 
-    @relax.transform.function_pass(opt_level=0)
+    @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def changed(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
         return Changed().visit_expr(func)
 
@@ -107,7 +107,7 @@ def _fold_transpose(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr
     return relax.const(moved, str(call.args[0].ty.dtype))
 
 
-@relax.transform.function_pass(opt_level=0)
+@relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
     """Move transposes behind padding and limits by a scalar, and join those that meet."""
     # `ConvertLayout` knows no layout for ``pad`` and ``clip``, nor for ``maximum`` and ``minimum``
@@ -198,7 +198,7 @@ def _transposed_first(call: relax.Call, builder: relax.BlockBuilder) -> relax.Ex
     return relax.op.permute_dims(builder.emit(made), [0, 2, 3, 1])
 
 
-@tvm.transform.module_pass(opt_level=0)
+@tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _convert_layout(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
     """Convert the layout, or warn that upstream's pass cannot: it raises at some operators."""
     if not convolves(mod):

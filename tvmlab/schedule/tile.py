@@ -21,17 +21,6 @@ from tvm import s_tir, tirx
 
 from .machine import Machine
 
-__all__ = [
-    "MEMORY",
-    "OPEN",
-    "OPERATOR",
-    "STACK",
-    "Layouts",
-    "Tile",
-    "operators",
-    "pixels_of_a_vector",
-]
-
 #: Rows of a matrix that a tile is chosen for where their number is open.
 OPEN = 64
 
