@@ -86,10 +86,10 @@ def finish(sch: s_tir.Schedule) -> IRModule:
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
             return loop
-        *ahead, many, blocks = map(int, loop.annotations[AHEAD])
+        rows, columns, down, across, step, many, blocks = map(int, loop.annotations[AHEAD])
         rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
-        fetch = Ahead(*ahead, many * blocks)._instruction(loop.body)
-        body = tirx.SeqStmt([tirx.Evaluate(fetch), loop.body])
+        ahead = Ahead(rows, columns, down, across, step, many * blocks)
+        body = tirx.SeqStmt([tirx.Evaluate(ahead._instruction(loop.body)), loop.body])
         bounds = loop.min, loop.extent, loop.kind
         return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
 
