@@ -73,13 +73,6 @@ def server(address: str | None, *options: str) -> Running:
     return Running(command(address, KEY, *options))
 
 
-def server_of_one_processor(address: str) -> Running:
-    """Start a server that can use one processor."""
-    one = min(os.sched_getaffinity(0))
-    start = f"import os, sys; os.sched_setaffinity(0, [{one}]); os.execv(sys.argv[1], sys.argv[1:])"
-    return Running([sys.executable, "-c", start, *command(address)])
-
-
 @contextlib.contextmanager
 def upstream(address: str, key: str = KEY) -> Iterator[None]:
     """Run TVM's own server."""

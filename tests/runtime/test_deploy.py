@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,10 +64,6 @@ def test_the_smallest_has_the_same_bits(digits: Any, tmp_path: Path) -> None:
     assert numbers.tobytes() == executable(image).tobytes()
 
 
-def test_the_smallest_is_small() -> None:
-    assert len((deploy.NATIVE / "smallest.cc").read_text().splitlines()) <= 40
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -76,11 +71,9 @@ def test_the_smallest_is_small() -> None:
             lambda content: content[:-1],
             "it has no description of format 5 at its end",
         ),
-        (lambda content: b"", "it has no description"),
         (lambda content: content[:-1] + b"\6", "it has no description of format 5"),
         (lambda content: b"\0" + content[1:], "the checksum is wrong: the file is damaged"),
         (lambda content: content[:-100] + b"\0" + content[-99:], "the checksum is wrong"),
-        (lambda content: b"\xff" * 50 + content[-8:], "the checksum is wrong"),
     ],
 )
 def test_a_damaged_package_is_refused(
@@ -125,22 +118,6 @@ def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
     assert [line.split(None, 2)[2] for line in lines[:3]] == [f"the digit {p}" for p in order]
     assert re.fullmatch(r"\d+\.\d{3} ms a call, the median of 2", lines[3])
     assert len(lines) == 4
-
-
-def test_the_largest_of_each_row(tmp_path: Path) -> None:
-    """A batch has classes for each of its pictures, and the labels are those of classes."""
-    proto = model([node("Relu", ["x"], ["y"])], {"x": (2, 2, 3)}, ["y"])
-    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "relu.so")
-    x = np.arange(12, dtype="float32").reshape(2, 2, 3)
-    np.save(tmp_path / "x.npy", x)
-    (tmp_path / "labels.txt").write_text("zero\none\ntwo")
-    options = ("--top", 2, "--labels", tmp_path / "labels.txt", "--repeats", 0)
-    lines = run(package, tmp_path / "x.npy", *options).stdout.splitlines()
-    assert [line.split() for line in lines] == [
-        [str(row), str(place), f"{x.reshape(4, 3)[row, place]:g}", ("zero", "one", "two")[place]]
-        for row in range(4)
-        for place in (2, 1)
-    ]
 
 
 DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -204,19 +181,10 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("name", "odd"),
-    [
-        ("Fortran", np.asfortranarray(array(2, 4))),
-        ("big-endian", array(2, 4).astype(">f4")),
-        ("complex", array(2, 4).astype("complex64")),
-        ("texts", np.array(["a", "b"])),
-        ("records", np.zeros(3, [("a", "int8")])),
-    ],
-)
-def test_arrays_that_are_not_read(name: str, odd: Any, small: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", odd)
-    assert "write it with numpy.save" in refused(small[1], tmp_path / "x.npy")
+def test_arrays_that_are_not_read(small: Any, tmp_path: Path) -> None:
+    for odd in (np.asfortranarray(array(2, 4)), array(2, 4).astype(">f4"), np.array(["a", "b"])):
+        np.save(tmp_path / "x.npy", odd)
+        assert "write it with numpy.save" in refused(small[1], tmp_path / "x.npy")
 
 
 @settings(max_examples=60, deadline=None)
@@ -244,22 +212,10 @@ def test_files_that_are_missing(small: Any, x: Path, tmp_path: Path) -> None:
     assert "a library cannot be loaded" in refused(package, x, "--library", tmp_path / "no.so")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
-def test_an_answer_that_is_lost_is_told(small: Any, x: Path) -> None:
-    line = shlex.join(map(str, [deploy.program(), small[1], x, "--repeats", "0"]))
-    for to in (">/dev/full", ">&-"):
-        done = subprocess.run(["sh", "-c", f"{line} {to}"], capture_output=True, text=True)
-        assert done.returncode == 1
-        assert "the answer cannot be printed" in done.stderr
-
-
-def test_a_cross_compiler_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match="no-such-g\\+\\+ is not installed"):
-        deploy.program(cross_compiler="no-such-g++", folder=tmp_path)
-
-
 def test_a_runtime_that_was_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path))
+    with pytest.raises(ToolchainError, match="no-such-g\\+\\+ is not installed"):
+        deploy.program(cross_compiler="no-such-g++", folder=tmp_path)
     with pytest.raises(ToolchainError, match="is missing or damaged") as caught:
         deploy.packages("aarch64", folder=tmp_path)
     assert "make cross" in str(caught.value)

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from tvm import relax
 
 import tvmlab
-from tests.oracles.models import array, convolutional, dense, model, node, relu, said, value, weight
+from tests.oracles.models import array, convolutional, dense, model, node, said, value, weight
 from tvmlab.errors import CompileError, InputError
 from tvmlab.ir.signature import Input, Signature
 
@@ -61,18 +61,12 @@ def test_any_array_will_do(executable: tvmlab.Executable, given: Any) -> None:
         ((X, X), {}, "2 inputs were given, 1 are taken"),
         ((X,), {"x": X}, "input 'x' was given twice"),
         ((), {"z": X}, "there is no input named 'z'"),
-        ((X[:1],), {}, "input 'x' has shape (1, 4), not (2, 4)"),
         ((X.T,), {}, "input 'x' has shape (4, 2), not (2, 4)"),
-        ((X[0],), {}, "input 'x' has shape (4,), not (2, 4)"),
         ((X.astype("float64"),), {}, "input 'x' is of dtype float64, not float32"),
         ((X.astype(">f4"),), {}, "input 'x' is of dtype >f4, not float32"),
-        ((X.tolist(),), {}, "input 'x' is of dtype float64, not float32"),
         ((None,), {}, "input 'x' is of dtype object, not float32"),
-        (("abc",), {}, "not float32"),
-        (({"x": X},), {}, "input 'x' is of dtype object"),
         (([[1.0], [1.0, 2.0]],), {}, "input 'x' cannot be read as an array"),
         ((torch.from_numpy(X).requires_grad_(),), {}, "input 'x' cannot be read as an array"),
-        ((torch.from_numpy(X).bfloat16(),), {}, "input 'x' cannot be read as an array"),
     ],
 )
 def test_inputs_that_do_not_fit(
@@ -102,12 +96,6 @@ def test_bind_holds_equal_names_to_equal_sizes(names: list[str], data: Any) -> N
     else:
         with pytest.raises(InputError):
             signature.bind(arrays, {})
-
-
-def test_signature_is_written_like_a_declaration() -> None:
-    assert str(Input("x", (1, "n"), "float32")) == "x: float32[1, n]"
-    executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
-    assert repr(executable) == "Executable(main(x: float32[n, 4]) for llvm)"
 
 
 @pytest.mark.parametrize("rank", [-1, 2])
@@ -141,12 +129,6 @@ def test_dtypes_go_in_and_come_out(kind: int, dtype: str) -> None:
     result = tvmlab.compile(tvmlab.load(proto))(np.array([1, -2, 3]).astype(dtype))
     assert str(result.dtype) == dtype
     assert result.astype("float64").tolist() == [-1, 2, -3]
-
-
-def test_no_elements() -> None:
-    executable = tvmlab.compile(tvmlab.load(relu(shape=("N", 3)), shapes={"x": ("n", 3)}))
-    assert executable(array(0, 3)).shape == (0, 3)
-    assert executable(array(5, 3)).shape == (5, 3)
 
 
 def test_no_inputs() -> None:
@@ -205,23 +187,6 @@ def test_arrays_in_and_out_are_the_callers(how: str, tmp_path: Path) -> None:
         assert all((result == seed).all() for result in results)
 
 
-@pytest.mark.parametrize("offset", [0, 4, 16, 32, 60, 64])
-@pytest.mark.parametrize("size", [1, 16, 1000])
-def test_data_may_begin_anywhere(offset: int, size: int) -> None:
-    """Compiled code reads whole vectors from where it believes a multiple of 64 bytes."""
-    executable = tvmlab.compile(tvmlab.load(relu(shape=(size,))))
-    whole = np.zeros(4 * size + 192, "uint8")
-    begin = -whole.ctypes.data % 64 + offset
-    given = whole[begin : begin + 4 * size].view("float32")
-    given[:] = array(size) - 0.5
-    assert given.ctypes.data % 64 == offset % 64
-    right = np.maximum(given, 0)
-    assert np.array_equal(executable(given), right)
-    given.flags.writeable = False
-    assert np.array_equal(executable(given), right)
-    assert np.array_equal(executable(given[::-1]), right[::-1])
-
-
 @pytest.mark.parametrize("how", ["compiled", "loaded"])
 def test_threads_share_an_executable(how: str, tmp_path: Path) -> None:
     executable = tvmlab.compile(tvmlab.load(convolutional()))
@@ -248,11 +213,3 @@ def test_threads_share_an_executable(how: str, tmp_path: Path) -> None:
     for worker in workers:
         worker.join()
     assert wrong == []
-
-
-def test_time(executable: tvmlab.Executable) -> None:
-    taken = executable.time(x=X, repeats=3, number=2)
-    assert len(taken.samples) == 3
-    assert min(taken.samples) > 0
-    with pytest.raises(tvmlab.errors.TvmlabError, match="repeats is 0"):
-        executable.time(X, repeats=0)

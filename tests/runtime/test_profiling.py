@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,20 @@ import pytest
 import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 import tvmlab
 from tests.npu.machine_code import Bytes
-from tests.oracles.models import array, convolutional, said
-from tests.runtime.limits import BANDWIDTH, PEAK
+from tests.oracles.models import array, convolutional, model, node, said, weight
+from tests.runtime.limits import PEAK
 from tvmlab import npu
+from tvmlab.compiler import simplify
 from tvmlab.errors import InputError
 from tvmlab.measure import bench
-from tvmlab.measure.bench import Measurement
 from tvmlab.runtime import peak as _peak
 from tvmlab.runtime import profiling
-from tvmlab.runtime.peak import StreamTriad
 from tvmlab.runtime.profiling import Event, Recording
-from tvmlab.schedule import Machine, Work
+from tvmlab.schedule import Machine, Tally, Work, fused_passes, schedule_passes
 
 X = array(1, 3, 8, 8)
 
@@ -62,22 +61,6 @@ def test_bytes_are_those_of_inputs_weights_and_outputs(executable: tvmlab.Execut
     packed = convolution.bytes // 4 - 3 * 64 - 4 - 4 * 64  # input, bias, output
     assert packed % 27 == 0
     assert packed >= 27 * 4
-
-
-def test_speeds_are_held_against_the_limits(executable: tvmlab.Executable) -> None:
-    for row in executable.profile(X, repeats=1).rows:
-        if row.kind == profiling.MACHINE:
-            assert row.of_peak is row.of_bandwidth is row.operations is None
-            continue
-        assert row.of_bandwidth == pytest.approx(row.bytes / row.seconds / BANDWIDTH)
-        assert row.gigabytes == pytest.approx(row.bytes / row.seconds / 1e9)
-        assert row.operations is not None
-        if row.operations:
-            assert row.of_peak == pytest.approx(row.operations / row.seconds / PEAK)
-            assert row.gflops == pytest.approx(row.operations / row.seconds / 1e9)
-            assert row.intensity == pytest.approx(row.operations / row.bytes)
-        else:
-            assert row.of_peak is None
 
 
 def test_a_loaded_executable_tells_as_much(executable: tvmlab.Executable, tmp_path: Any) -> None:
@@ -148,25 +131,6 @@ def test_nothing_watches_after_a_run_that_failed() -> None:
     assert rows["test.profiling.fails"].kind == "other"
 
 
-def test_the_table_has_a_line_for_each_row(executable: tvmlab.Executable) -> None:
-    profile = executable.profile(X, repeats=1)
-    head, *lines = str(profile).splitlines()
-    assert head.split()[:3] == ["function", "output", "calls"]
-    assert [line.split("  ")[0] for line in lines[:5]] == [row.name for row in profile.rows]
-    outputs = {line.split()[0]: line.split()[1] for line in lines[:5]}
-    assert outputs["transpose"] == "1x8x8x3"
-    assert "limits of this machine: 100 GFLOP/s float32, 10 GB/s" in lines
-    assert len({len(line) for line in (head, *lines[:5]) if line}) <= 5
-
-
-def test_the_triad_computes_what_it_says() -> None:
-    loop = StreamTriad()
-    loop()
-    a, b, c = (tensor.numpy() for tensor in loop._arrays)
-    np.testing.assert_array_equal(c, a + 2 * b)
-    assert loop.bytes == a.nbytes + b.nbytes + c.nbytes
-
-
 def watched(scale: int) -> tuple[Event, ...]:
     """A run of a machine that spends 10 by itself, 4 more for being watched, and 70 in functions.
 
@@ -192,48 +156,6 @@ def test_rows_of_a_known_recording() -> None:
     assert (rows["conv2d"].operations, rows["conv2d"].bytes) == (200, 16)
     assert rows["conv2d"].share == pytest.approx(120 / 160)
     assert rows["conv2d"].of_peak == pytest.approx(200 / 120e-9 / PEAK)
-
-
-QUIET = profiling.Profile(
-    (profiling.Row("f", "Contraction", 1, 1e-3, 1.0, 8, "float32", 4, 1.04, 30.0),),
-    Measurement((1e-3,)),
-    Measurement((1.04e-3,)),
-    "llvm",
-    {"float32": PEAK},
-    BANDWIDTH,
-    watched(1),
-)
-
-
-@pytest.mark.parametrize(
-    ("changed", "sign"),
-    [
-        ({}, None),
-        ({"of_peak": 1.06}, "a row computes at 106% of the peak"),
-        ({"of_peak": None}, None),
-        ({"seconds": 1.06e-3}, "rows add up to 106.0%"),
-        ({"seconds": 0.94e-3}, "rows add up to 94.0%"),
-        ({"watched": 0.94e-3}, "watching added -6.0%"),
-        ({"watched": 1.06e-3}, "watching added +6.0%"),
-        ({"watched": 1.054e-3}, None),  # the five calls of the run may cost as much
-    ],
-)
-def test_a_busy_machine_is_said(changed: dict[str, Any], sign: str | None) -> None:
-    """Once each in the table and in the data, and no number is another for it."""
-    changed = dict(changed)
-    taken = Measurement((changed.pop("watched", 1.04e-3),))
-    row = replace(QUIET.rows[0], **changed)
-    found = replace(QUIET, rows=(row,), watched=taken)
-    assert found.data()["note"] == found.note
-    assert found.data()["rows"][0]["of_peak"] == row.of_peak
-    noted = [line for line in str(found).splitlines() if "busy" in line]
-    if sign is None:
-        assert found.note is None
-        assert not noted
-    else:
-        assert found.note is not None
-        assert found.note.startswith(f"the machine was busy while it was measured: {sign}; measure")
-        assert noted == [f"note: {found.note}"]
 
 
 @pytest.fixture(scope="module")
@@ -271,16 +193,6 @@ def test_a_region_has_the_cycles_of_the_report(
     assert profiled.clock_mhz == tables[name].config.clock_mhz
 
 
-def test_a_saved_network_tells_the_same(network: tuple[Any, np.ndarray], tmp_path: Any) -> None:
-    mod, x = network
-    compiled = tvmlab.compile(mod)
-    loaded = tvmlab.load_executable(compiled.save(tmp_path / "npu.so"))
-    one, other = (regions(each.profile(x, repeats=1)) for each in (compiled, loaded))
-    assert {name: row.cycles for name, row in one.items()} == {
-        name: row.cycles for name, row in other.items()
-    }
-
-
 def test_the_trace_has_the_layers_by_the_accelerators_clock(
     profiled: profiling.Profile, tmp_path: Any
 ) -> None:
@@ -312,8 +224,9 @@ def test_the_loop_computes_what_its_operations_say(dtype: str) -> None:
     assert chains >= 12
 
 
-def test_the_peak_is_measured() -> None:
+def test_the_limits_are_measured() -> None:
     assert 0 < bench.peak_flops() < np.inf
+    assert 0 < _peak.peak_bandwidth() < np.inf
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
@@ -340,3 +253,105 @@ def test_the_loop_of_dot_products_computes_what_its_operations_say(
 def test_a_dtype_that_has_no_loop(dtype: str) -> None:
     with pytest.raises(InputError, match=f"no peak loop for '{dtype}'"):
         bench.PeakLoop(dtype)
+
+
+# The arithmetic of a function, counted by hand and by the package.
+
+
+def tallied(mod: tvm.IRModule) -> dict[str, Work]:
+    tally = Tally()
+    tally(mod)
+    return tally.work
+
+
+def of(proto: Any, step: str = "winograd") -> dict[str, Work]:
+    """What is counted in a network before any schedule."""
+    target = tvmlab.host_target()
+    with target:
+        return tallied(fused_passes(target, step)(simplify(tvmlab.load(proto))))
+
+
+def test_a_network_counted_by_hand() -> None:
+    """[1, 3, 8, 8]: a 3x3 convolution to 4 channels with bias and ReLU, a mean, a reshape."""
+    work = of(convolutional(), "fuse")
+    pixels, taps = 8 * 8, 3 * 3 * 3
+    assert {name: found.operations for name, found in work.items()} == {
+        # A multiply-add for each tap, then an addition and a maximum; a pad is no arithmetic.
+        "fused_conv2d_add_relu": 4 * pixels * (2 * taps + 2),
+        # An addition for each pixel, then a division.
+        "mean": 4 * (pixels + 1),
+        "reshape": 0,
+    }
+    assert {found.dtype for found in work.values()} == {"float32", ""}
+
+
+@pytest.mark.parametrize("groups", [1, 2, 10])
+def test_a_convolution_of_odd_sizes(groups: int) -> None:
+    """Rows, columns and channels are all rounded up for the tiles; 13 * 17 * 10 are of use."""
+    inputs = 20 // groups if groups < 10 else 1
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], group=groups)]
+    shape = (1, groups * inputs, 13, 17)
+    proto = model(nodes, {"x": shape}, ["y"], [weight("w", array(10, inputs, 3, 3))])
+    work = tvmlab.compile(tvmlab.load(proto)).work
+    assert sum(found.operations or 0 for found in work.values()) == 2 * 13 * 17 * 10 * 9 * inputs
+
+
+def test_a_schedule_changes_no_count() -> None:
+    target = tvmlab.host_target()
+    with target:
+        mod = simplify(tvmlab.load(convolutional()))
+        before = tallied(fused_passes(target)(mod))
+        after = tallied(schedule_passes(target)(mod))
+    assert before.keys() == after.keys()
+    for name, found in after.items():
+        assert (found.operations, found.dtype) == (before[name].operations, before[name].dtype)
+        assert before[name].rule == ""
+    assert {found.rule for found in after.values()} == {"Contraction", "Reduction", "ElementWise"}
+
+
+@I.ir_module(check_well_formed=False)
+class Odd:
+    @T.prim_func(private=True, s_tir=True)
+    def choice(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in T.serial(8):
+            if i < 4:
+                y[i] = x[i] * x[i] + T.float32(1)
+            else:
+                y[i] = T.if_then_else(i < 6, x[i] + T.float32(2), x[7 - i])
+
+    @T.prim_func(private=True, s_tir=True)
+    def outside(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in T.serial(8):
+            y[i] = T.call_extern("float32", "sinf", x[i])
+
+    @T.prim_func(private=True, s_tir=True)
+    def vectors(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")):
+        for i in T.vectorized(8):
+            y[i] = T.shift_right(x[i], 1)
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "dtype"),
+    [("int8", "int8", "int8"), ("uint8", "int8", "int8"), ("int16", "int8", "int16"),
+     ("int16", "int16", "int16"), ("int8", "int64", "int32")],
+)  # fmt: skip
+def test_products_of_narrow_integers(data: str, weights: str, dtype: str) -> None:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def dot(x: T.Buffer((8,), data), w: T.Buffer((8,), weights), y: T.Buffer((1,), "int32")):
+            for i in T.serial(8):
+                y[0] = y[0] + T.cast(x[i], "int32") * T.cast(w[i], "int32")
+
+    assert tallied(Module)["dot"] == Work(16, dtype, "")
+
+
+def test_branches_count_as_the_larger_one_and_other_code_as_unknown() -> None:
+    work = tallied(Odd)
+    assert work["choice"] == Work(16, "float32", "")
+    assert work["outside"] == Work(None, "", "")
+    assert work["vectors"] == Work(8, "int32", "")

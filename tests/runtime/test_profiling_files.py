@@ -60,29 +60,19 @@ ROWS = [row("conv2d", 2e-6), row("a<b>&\"c'", 1e-6, "ElementWise"), row(MACHINE,
 
 
 def check_format(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """Hold a trace against the Trace Event Format; give its complete events."""
+    """Hold a trace against the Trace Event Format; return its complete events."""
     assert set(content) <= {"traceEvents", "displayTimeUnit", "otherData"}
     assert content["displayTimeUnit"] in ("ms", "ns")
-    assert isinstance(content["traceEvents"], list)
-    complete = []
+    kinds = {"name": str, "pid": int, "tid": int, "ts": (int, float), "args": dict}
+    more = {"M": {}, "X": {"dur": (int, float), "cat": str}}
     for event in content["traceEvents"]:
-        assert isinstance(event["name"], str)
-        assert type(event["pid"]) is int
-        assert type(event["tid"]) is int
-        assert isinstance(event["ts"], (int, float))
-        assert event["ts"] >= 0
-        if event["ph"] == "M":
-            assert event["name"] in ("process_name", "thread_name")
-            assert isinstance(event["args"]["name"], str)
-        else:
-            assert event["ph"] == "X"
-            assert event["dur"] >= 0
-            assert isinstance(event["cat"], str)
-            assert isinstance(event["args"], dict)
-            complete.append(event)
-    tracks = {(event["pid"], event["tid"]) for event in complete}
-    named = [(e["pid"], e["tid"]) for e in content["traceEvents"] if e["name"] == "thread_name"]
-    assert tracks <= set(named)
+        for key, kind in {**kinds, **more[event["ph"]]}.items():
+            assert isinstance(event[key], kind)
+        assert min(event["ts"], event.get("dur", 0)) >= 0
+    events = content["traceEvents"]
+    complete = [event for event in events if event["ph"] == "X"]
+    named = [(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"]
+    assert {(event["pid"], event["tid"]) for event in complete} <= set(named)
     assert len(named) == len(set(named))
     return complete
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import struct
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ import pytest
 import tvm
 from tvm import rpc as tvm_rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
-from tvm.rpc.base import RPC_MAGIC, RPC_TRACKER_MAGIC
+from tvm.rpc.base import RPC_MAGIC
 
 from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
@@ -108,21 +106,6 @@ def address_of(tracker: str) -> tuple[str, int]:
     return tuple(entry["addr"])
 
 
-def test_a_server_turns_junk_and_silent_clients_away(
-    farm: tuple[str, Running], library: Path
-) -> None:
-    where = address_of(farm[0])
-    lengths = [struct.pack("<i", length) for length in (-1, 0, 2**31 - 1)]
-    greetings = [struct.pack("<i", 5) + b"\xff\xfe\xfd\xfc\xfb"]
-    greetings += [struct.pack("<i", 12) + b"client:wrong"]
-    junk = [b"", b"GET / HTTP/1.1\r\n\r\n", MAGIC, *(MAGIC + end for end in lengths + greetings)]
-    for sent in junk:
-        with socket.create_connection(where) as connection:
-            connection.sendall(sent)
-    with socket.create_connection(where):
-        assert call(session(farm[0]), library / "adds.so").all()  # after five seconds
-
-
 def test_a_slow_device_and_a_signal(farm: tuple[str, Running], library: Path) -> None:
     """The server ends with its session, and the tracker does not list it any more."""
     server = Running(farms.command(farm[0], "slow", "--device-seconds", "600"))
@@ -138,19 +121,6 @@ def test_a_slow_device_and_a_signal(farm: tuple[str, Running], library: Path) ->
         assert server.process.wait(300) == 0
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         wait_until(lambda: not Tracker(farm[0], "slow").servers())
-    finally:
-        server.end()
-
-
-def test_a_server_without_a_tracker_and_ctrl_c(library: Path) -> None:
-    """Its sessions have TVM's threads, which a fork of a process with threads would lack."""
-    server = Running(farms.command(None), threads=2)
-    try:
-        port = int(server.until("serving").rpartition(":")[2])
-        connected = tvm_rpc.connect("127.0.0.1", port, KEY, session_timeout=60)
-        assert call(connected, library / "threads.so").all()
-        server.send(signal.SIGINT)
-        assert server.process.wait(300) == 0
     finally:
         server.end()
 
@@ -171,25 +141,6 @@ def test_a_tracker_that_comes_and_goes() -> None:
         server.end()
         if running:
             running.end()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_a_server_listens_where_it_is_told(host: str, farm: tuple[str, Running]) -> None:
-    server = Running(farms.command(farm[0], "elsewhere", "--host", host))
-    try:
-        line = server.until("serving")
-        port = int(line.rpartition(":")[2])
-        assert f" {host}:{port}" in line
-        farms.known(server)
-        found = psutil.net_connections("tcp4")
-        here = [c.laddr.ip for c in found if c.laddr.port == port and c.status == "LISTEN"]
-        assert here == [host]
-        taken = Tracker(farm[0], "elsewhere").request(20.0)
-        assert taken is not None
-        assert taken[:2] == ("127.0.0.1", port)
-    finally:
-        server.end()
 
 
 # The commands
@@ -220,23 +171,6 @@ def test_a_wrong_command_line(
 
 
 # The tracker's client
-
-
-@pytest.mark.parametrize(
-    "says", [b"", b"HTTP/1.1 400 Bad\r\n\r\n", struct.pack("<ii", RPC_TRACKER_MAGIC, 2) + b"{}"]
-)
-def test_the_program_that_answers_is_no_tracker(says: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(says)
-                connection.recv(100)
-
-        threading.Thread(target=answer).start()
-        with pytest.raises(RemoteError, match="does not answer"):
-            Tracker(f"127.0.0.1:{server.getsockname()[1]}", KEY).servers()
 
 
 def test_a_tracker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -94,19 +93,3 @@ def test_the_error_is_within_what_compile_states(
     exact = torch.nn.functional.conv2d(*wide, padding=1).permute(0, 2, 3, 1).numpy()
     error, largest = (np.abs(a).max(axis=(1, 2, 3)) for a in (run(x) - exact, exact))
     assert (error / largest).max() <= BOUNDS[size]
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        {"kind": "llvm", "mcpu": "x86-64-v3"},
-        {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"},
-    ],
-    ids=["AVX2", "NEON"],
-)
-def test_other_processors(target: dict[str, Any]) -> None:
-    if "mtriple" not in target:
-        target = {"mtriple": "x86_64-linux-gnu", **target}
-    run = tvmlab.compile(module([CONV])[0], {"num-cores": 2, **target})
-    assert "WinogradTransform" in rules(run)
-    assert not run.summary().unscheduled

@@ -84,14 +84,12 @@ class Executable:
         Parameters
         ----------
         *inputs, **named : array
-            One a parameter, by place or by name; shape and dtype must be those of the
-            `signature`.
+            One per parameter, by place or by name, with the shape and dtype of the `signature`.
 
         Returns
         -------
         numpy.ndarray or tuple
-            What ``main`` returns; tuples stay tuples, and a shape is a tuple of int. The arrays
-            are the caller's own.
+            The results; tuples stay tuples, and a shape is a tuple of int.
 
         Raises
         ------
@@ -112,9 +110,6 @@ class Executable:
 
     def summary(self) -> Summary:
         """Return which rule scheduled which function; print it for a table.
-
-        For other targets than CPUs, and for ``schedule=False``, it lists TIR functions that the
-        module came with, which no rule saw.
 
         Raises
         ------
@@ -268,7 +263,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     """
     path = Path(path)
     found = package.describe(path)
-    work = {name: Work.read(fields) for name, fields in found.work.items()}
+    work = {name: Work(*fields) for name, fields in found.work.items()}
     made = as_target(found.target)
     if made.kind.name == "llvm" and (alien := other_processor(made)):
         raise PackageError(

@@ -128,39 +128,31 @@ def peak_flops(dtype: str = "float32") -> float:
     return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
 
 
-class StreamTriad:
-    """The triad ``c = a + 2 b`` of the STREAM benchmark (McCalpin, 1995), on float32."""
-
-    def __init__(self) -> None:
-        target = host_target()
-        threads, lanes = runtime_threads(), Machine.of(target).lanes("float32")
-        steps = _FLOATS // (threads * lanes)
-        shape = (threads, steps, lanes)
-
-        @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-        def triad(
-            a: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
-            b: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
-            c: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
-        ) -> None:
-            for thread in T.parallel(threads):
-                for step in range(steps):
-                    for lane in T.vectorized(lanes):
-                        c[thread, step, lane] = (
-                            a[thread, step, lane] + T.float32(2.0) * (b[thread, step, lane])
-                        )
-
-        self.bytes = 3 * 4 * threads * steps * lanes
-        # Ones, because all pages of zeros can be one page of memory.
-        self._arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
-        self._triad = tvm.compile(triad, target)["triad"]
-
-    def __call__(self) -> None:
-        """Run the loop once."""
-        self._triad(*self._arrays)
-
-
 def peak_bandwidth() -> float:
-    """Measure the memory bandwidth with all of TVM's threads."""
-    loop = StreamTriad()
-    return loop.bytes / min(measure(loop, warmup=2, repeats=20, number=1).samples)
+    """Measure the memory's bytes per second on all of TVM's threads.
+
+    The loop is the triad ``c = a + 2 b`` of the STREAM benchmark (McCalpin, 1995), on float32.
+    """
+    target = host_target()
+    threads, lanes = runtime_threads(), Machine.of(target).lanes("float32")
+    steps = _FLOATS // (threads * lanes)
+    shape = (threads, steps, lanes)
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def triad(
+        a: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+        b: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+        c: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+    ) -> None:
+        for thread in T.parallel(threads):
+            for step in range(steps):
+                for lane in T.vectorized(lanes):
+                    c[thread, step, lane] = (
+                        a[thread, step, lane] + T.float32(2.0) * (b[thread, step, lane])
+                    )
+
+    # Ones, because all pages of zeros can be one page of memory.
+    arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
+    loop = partial(tvm.compile(triad, target)["triad"], *arrays)
+    seconds = min(measure(loop, warmup=2, repeats=20, number=1).samples)
+    return 3 * 4 * threads * steps * lanes / seconds

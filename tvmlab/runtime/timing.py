@@ -28,15 +28,6 @@ from ..support.wording import table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Comparison",
-    "Measurement",
-    "compare",
-    "expect_counts",
-    "interleave",
-    "measure",
-]
-
 SAME_FORM = "every candidate takes and returns NumPy arrays"
 # A sample takes at least this long, so that the clock's resolution does not count.
 _SAMPLE_SECONDS = 2e-3

@@ -113,13 +113,9 @@ class Tracker:
     def __init__(self, address: str, key: str) -> None:
         self._address, self._key = parse_address(address), key
 
-    def addresses(self) -> list[tuple[str, int]]:
-        """List the hosts and ports of the servers of the key, free and busy."""
-        return self._known()[self._key]
-
     def servers(self) -> int:
         """Count the servers of the key, free and busy."""
-        return len(self.addresses())
+        return len(self._known()[self._key])
 
     def expect(self) -> None:
         """Raise `RemoteError` unless the tracker has a server of the key."""

@@ -7,14 +7,12 @@ a schedule. `tvmlab.compile` uses them by default.
 
 from .apply import ApplyRules, ApplyTuned, Tuned
 from .contraction import Contraction
-from .depthwise import Depthwise
-from .elementwise import ElementWise, Parallel
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
+from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .pipeline import STEPS, fused_passes, rules, schedule_passes
 from .prefetch import finish
-from .reduction import Reduction
 from .summary import Kernel, Summary
 from .tile import Layouts, Tile
 from .winograd import Squares, WinogradTransform

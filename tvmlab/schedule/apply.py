@@ -14,17 +14,6 @@ from .prefetch import finish
 from .tile import operators
 from .work import counted
 
-__all__ = [
-    "LAYOUT",
-    "REASON",
-    "RULE",
-    "SCHEDULED",
-    "ApplyRules",
-    "ApplyTuned",
-    "Tuned",
-    "found_layouts",
-]
-
 #: Function attributes: the rule that scheduled it; why none did; the tile that its weights are
 #: packed for where that is not the rules' choice.
 RULE, REASON, LAYOUT = "tvmlab.rule", "tvmlab.reason", "tvmlab.layout"

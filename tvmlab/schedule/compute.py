@@ -17,20 +17,6 @@ from tvm import te, tirx
 from .machine import Dot
 from .tile import OPERATOR, Tile
 
-__all__ = [
-    "CONTRACTION",
-    "DEPTHWISE",
-    "DOT",
-    "PACK",
-    "PAD",
-    "TILE",
-    "Window",
-    "contraction",
-    "depthwise",
-    "packed_shape",
-    "padded",
-]
-
 #: Names of the blocks that the rules look for, and the annotation that says how to tile them.
 CONTRACTION, DEPTHWISE, TILE = "contraction", "depthwise", "tvmlab.tile"
 #: The annotation that names the TensorIntrin of a contraction's innermost loops.

@@ -53,7 +53,7 @@ class Factors:
         *,
         alone: bool = False,
     ) -> Factors | None:
-        """Choose."""
+        """Choose the instruction and the operands; None if the differences exceed int16."""
         point = int(zero.ravel()[0])
         whole = weight.astype(np.int64) - weight_zero.reshape(-1, *[1] * (weight.ndim - 1))
         low, none = int(np.iinfo(dtype).min), np.zeros(len(weight), np.int32)

@@ -13,7 +13,7 @@ from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
 from ..support.wording import telling
 
-__all__ = ["CarryLayouts", "channels_last", "convolves"]
+__all__ = ["channels_last", "convolves"]
 
 
 def convolves(mod: tvm.ir.IRModule) -> bool:
@@ -32,24 +32,15 @@ def convolves(mod: tvm.ir.IRModule) -> bool:
 _CONVOLUTIONS = {"relax.nn.conv2d", "relax.qnn.conv2d"}
 
 
-@relax.transform.function_pass(opt_level=0)
-class CarryLayouts:
-    """The pass: the same values, by operators whose layouts can be converted.
-
-    A dropout, which does nothing in inference, becomes its operand; where its mask is used too, it
-    stays.
-    """
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Rewrite one function, called by TVM's pass infrastructure."""
-        x = wildcard()
-        dropout = TupleGetItemPattern(is_op("relax.nn.dropout")(x), 0)
-        func = rewrite_call(dropout, lambda _, found: found[x], func)
-        for name, change in _CHANGES.items():
-            func = rewrite_call(is_op(name)(x), lambda call, _, change=change: change(call), func)
-        return func
+@relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
+def _carry_layouts(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
+    """Use operators whose layouts can be converted; drop each dropout whose mask is not used."""
+    x = wildcard()
+    dropout = TupleGetItemPattern(is_op("relax.nn.dropout")(x), 0)
+    func = rewrite_call(dropout, lambda _, found: found[x], func)
+    for name, change in _CHANGES.items():
+        func = rewrite_call(is_op(name)(x), lambda call, _, change=change: change(call), func)
+    return func
 
 
 def _transpose(call: relax.Call) -> relax.Expr:
@@ -88,80 +79,75 @@ _BINARY = (*_COMMUTATIVE, "subtract", "divide")
 _CONSTANT = tvm.ir.GenericConst
 
 
-@relax.transform.function_pass(opt_level=0)
-class FoldTransposes:
-    """Compute transposes of constants in NumPy; `FoldConstant` compiles a function for each."""
+def _each_call(
+    change: Callable[[relax.Call, relax.BlockBuilder], relax.Expr],
+) -> tvm.transform.Pass:
+    """Make the pass that replaces each call of a function, operands first."""
 
-    def transform_function(
-        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Rewrite one function, called by TVM's pass infrastructure."""
-        return _FoldTransposes().visit_expr(func)
+    @relax.expr_functor.mutator
+    class Changed(relax.PyExprMutator):
+        def visit_call_(self, call: relax.Call) -> relax.Expr:
+            return change(self.visit_expr_post_order(call), self.builder_)
 
+    @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def changed(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
+        return Changed().visit_expr(func)
 
-@relax.expr_functor.mutator
-class _FoldTransposes(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Rewrite one call, called by TVM's visitor."""
-        call = self.visit_expr_post_order(call)
-        name = getattr(call.op, "name", "")
-        if name != "relax.permute_dims" or not isinstance(call.args[0], _CONSTANT):
-            return call
-        value, axes = call.args[0].value.numpy(), call.attrs.axes
-        order = None if axes is None else [int(axis) for axis in axes]
-        moved = np.ascontiguousarray(np.transpose(value, order))
-        return relax.const(moved, str(call.args[0].ty.dtype))
+    return changed
 
 
-@relax.transform.function_pass(opt_level=0)
-class SinkTransposes:
-    """Move transposes behind padding and limits by a scalar, and join those that meet.
+def _fold_transpose(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Transpose a constant in NumPy; `FoldConstant` would compile a function for each."""
+    name = getattr(call.op, "name", "")
+    if name != "relax.permute_dims" or not isinstance(call.args[0], _CONSTANT):
+        return call
+    value, axes = call.args[0].value.numpy(), call.attrs.axes
+    order = None if axes is None else [int(axis) for axis in axes]
+    moved = np.ascontiguousarray(np.transpose(value, order))
+    return relax.const(moved, str(call.args[0].ty.dtype))
 
-    `ConvertLayout` knows no layout for ``pad`` and ``clip``, nor for ``maximum`` and ``minimum``
-    with a scalar, by which ONNX's Clip (a ReLU6) is imported: it would leave two transposes around
-    each.
-    """
 
-    def transform_function(
-        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Rewrite one function, called by TVM's pass infrastructure."""
-        x, low, high = wildcard(), wildcard(), wildcard()
-        inner = is_op("relax.permute_dims")(x)
-        limits = [
-            is_op("relax.clip")(inner, low, high),
-            *(is_op(f"relax.{name}")(inner, low) for name in ("maximum", "minimum")),
-        ]
+@relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
+def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
+    """Move transposes behind padding and limits by a scalar, and join those that meet."""
+    # `ConvertLayout` knows no layout for ``pad`` and ``clip``, nor for ``maximum`` and ``minimum``
+    # with a scalar, by which ONNX's Clip is imported: it leaves two transposes around each.
+    x, low, high = wildcard(), wildcard(), wildcard()
+    inner = is_op("relax.permute_dims")(x)
+    limits = [
+        is_op("relax.clip")(inner, low, high),
+        *(is_op(f"relax.{name}")(inner, low) for name in ("maximum", "minimum")),
+    ]
 
-        def sink(expr: relax.Call, found: Any) -> relax.Expr:
-            axes, others = found[inner].attrs.axes, expr.args[1:]
-            if any(getattr(other.ty, "ndim", 0) != 0 for other in others):
-                return expr
-            return relax.op.permute_dims(relax.Call(expr.op, [found[x], *others], expr.attrs), axes)
+    def sink(expr: relax.Call, found: Any) -> relax.Expr:
+        axes, others = found[inner].attrs.axes, expr.args[1:]
+        if any(getattr(other.ty, "ndim", 0) != 0 for other in others):
+            return expr
+        return relax.op.permute_dims(relax.Call(expr.op, [found[x], *others], expr.attrs), axes)
 
-        def sink_pad(expr: relax.Call, found: Any) -> relax.Expr:
-            widths, axes = list(expr.attrs.pad_width), _axes(found[inner])
-            pairs = dict(zip(axes, zip(widths[::2], widths[1::2], strict=True), strict=True))
-            moved = [width for axis in sorted(axes) for width in pairs[axis]]
-            mode, value = expr.attrs.pad_mode, expr.attrs.pad_value
-            padded = relax.op.nn.pad(found[x], moved, mode, value)
-            return relax.op.permute_dims(padded, axes)
+    def sink_pad(expr: relax.Call, found: Any) -> relax.Expr:
+        widths, axes = list(expr.attrs.pad_width), _axes(found[inner])
+        pairs = dict(zip(axes, zip(widths[::2], widths[1::2], strict=True), strict=True))
+        moved = [width for axis in sorted(axes) for width in pairs[axis]]
+        mode, value = expr.attrs.pad_mode, expr.attrs.pad_value
+        padded = relax.op.nn.pad(found[x], moved, mode, value)
+        return relax.op.permute_dims(padded, axes)
 
-        def join(expr: relax.Call, found: Any) -> relax.Expr:
-            first, second = (_axes(call) for call in (found[inner], expr))
-            order = [first[axis] for axis in second]
-            if order == sorted(order):
-                return found[x]
-            return relax.op.permute_dims(found[x], order)
+    def join(expr: relax.Call, found: Any) -> relax.Expr:
+        first, second = (_axes(call) for call in (found[inner], expr))
+        order = [first[axis] for axis in second]
+        if order == sorted(order):
+            return found[x]
+        return relax.op.permute_dims(found[x], order)
 
-        def drop(expr: relax.Call, found: Any) -> relax.Expr:
-            return found[x] if _axes(expr) == sorted(_axes(expr)) else expr
+    def drop(expr: relax.Call, found: Any) -> relax.Expr:
+        return found[x] if _axes(expr) == sorted(_axes(expr)) else expr
 
-        func = rewrite_call(is_op("relax.nn.pad")(inner), sink_pad, func)
-        for limit in (*limits, *limits):  # a maximum of a minimum, and the other way round
-            func = rewrite_call(limit, sink, func)
-        func = rewrite_call(is_op("relax.permute_dims")(inner), join, func)
-        return rewrite_call(inner, drop, func)
+    func = rewrite_call(is_op("relax.nn.pad")(inner), sink_pad, func)
+    for limit in (*limits, *limits):  # a maximum of a minimum, and the other way round
+        func = rewrite_call(limit, sink, func)
+    func = rewrite_call(is_op("relax.permute_dims")(inner), join, func)
+    return rewrite_call(inner, drop, func)
 
 
 def _axes(call: relax.Call) -> list[int]:
@@ -170,112 +156,75 @@ def _axes(call: relax.Call) -> list[int]:
     return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
 
 
-@relax.transform.function_pass(opt_level=0)
-class FullRank:
-    """Give constants that are broadcast to images four axes, and the right side.
-
-    `ConvertLayout` lets no layout through an operator whose sides have other numbers of axes, as
-    where the biases of a convolution in NCHW have the shape (c, 1, 1), nor from its right side.
-    """
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Rewrite one function, called by TVM's pass infrastructure."""
-        return _FullRank().visit_expr(func)
-
-
-@relax.expr_functor.mutator
-class _FullRank(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Rewrite one call, called by TVM's visitor."""
-        call = self.visit_expr_post_order(call)
-        name = getattr(call.op, "name", "").removeprefix("relax.")
-        if name not in _BINARY:
-            return call
-        x, value = call.args
-        if isinstance(x, _CONSTANT) and name in _COMMUTATIVE:
-            x, value = value, x
-        rank = int(getattr(x.ty, "ndim", -1))
-        if isinstance(x, _CONSTANT) or not isinstance(value, _CONSTANT) or rank != _IMAGE:
-            return call
-        if not 0 < value.ty.ndim <= rank:
-            return call
-        old = value.value.numpy()
-        wide = relax.const(old.reshape([1] * (rank - old.ndim) + [*old.shape]), value.ty.dtype)
-        return relax.Call(call.op, [x, wide], call.attrs)
+def _full_rank(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Give a constant that is broadcast to images four axes, and the right side."""
+    # `ConvertLayout` lets no layout through an operator whose sides have other numbers of axes, as
+    # where the biases of a convolution in NCHW have the shape (c, 1, 1), nor from its right side.
+    name = getattr(call.op, "name", "").removeprefix("relax.")
+    if name not in _BINARY:
+        return call
+    x, value = call.args
+    if isinstance(x, _CONSTANT) and name in _COMMUTATIVE:
+        x, value = value, x
+    rank = int(getattr(x.ty, "ndim", -1))
+    if isinstance(x, _CONSTANT) or not isinstance(value, _CONSTANT) or rank != _IMAGE:
+        return call
+    if not 0 < value.ty.ndim <= rank:
+        return call
+    old = value.value.numpy()
+    wide = relax.const(old.reshape([1] * (rank - old.ndim) + [*old.shape]), value.ty.dtype)
+    return relax.Call(call.op, [x, wide], call.attrs)
 
 
-@tvm.transform.module_pass(opt_level=0)
-class _ConvertLayout:
-    """Convert the layout, or say that upstream's pass cannot: it raises at some operators."""
-
-    def transform_module(
-        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> tvm.ir.IRModule:
-        if not convolves(mod):
-            return mod
-        mod = tvm.transform.Sequential([CarryLayouts()])(mod)
-        try:
-            return relax.transform.ConvertLayout(_DESIRED)(mod)
-        except Exception as error:  # checks of TVM's raise several classes
-            warnings.warn(
-                f"convolutions stay in their layout, and slow: ConvertLayout says {telling(error)}",
-                stacklevel=2,
-            )
-            return mod
-
-
-@relax.transform.function_pass(opt_level=0)
-class TransposedFirst:
-    """Give transposed convolutions their channels first again: TVM has no loops for others.
-
-    `ConvertLayout` hands them the layout of what comes before.
-    """
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Rewrite one function, called by TVM's pass infrastructure."""
-        return _TransposedFirst().visit_expr(func)
+def _transposed_first(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Give a transposed convolution its channels first again: TVM has no loops for others."""
+    if getattr(call.op, "name", "") != "relax.nn.conv2d_transpose":
+        return call
+    attrs, (data, weight) = call.attrs, call.args
+    if str(attrs.data_layout) != "NHWC" or str(attrs.out_layout) not in ("NHWC", ""):
+        return call
+    made = relax.op.nn.conv2d_transpose(
+        builder.emit(relax.op.permute_dims(data, [0, 3, 1, 2])),
+        weight,
+        attrs.strides,
+        attrs.padding,
+        attrs.output_padding,
+        attrs.dilation,
+        int(attrs.groups),
+        data_layout="NCHW",
+        kernel_layout=str(attrs.kernel_layout),
+        out_dtype=attrs.out_dtype,
+    )
+    return relax.op.permute_dims(builder.emit(made), [0, 2, 3, 1])
 
 
-@relax.expr_functor.mutator
-class _TransposedFirst(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Rewrite one call, called by TVM's visitor."""
-        call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.nn.conv2d_transpose":
-            return call
-        attrs, (data, weight) = call.attrs, call.args
-        if str(attrs.data_layout) != "NHWC" or str(attrs.out_layout) not in ("NHWC", ""):
-            return call
-        made = relax.op.nn.conv2d_transpose(
-            self.builder_.emit(relax.op.permute_dims(data, [0, 3, 1, 2])),
-            weight,
-            attrs.strides,
-            attrs.padding,
-            attrs.output_padding,
-            attrs.dilation,
-            int(attrs.groups),
-            data_layout="NCHW",
-            kernel_layout=str(attrs.kernel_layout),
-            out_dtype=attrs.out_dtype,
+@tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+def _convert_layout(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
+    """Convert the layout, or warn that upstream's pass cannot: it raises at some operators."""
+    if not convolves(mod):
+        return mod
+    mod = _carry_layouts(mod)
+    try:
+        return relax.transform.ConvertLayout(_DESIRED)(mod)
+    except Exception as error:  # checks of TVM's raise several classes
+        warnings.warn(
+            f"convolutions stay in their layout, and slow: ConvertLayout says {telling(error)}",
+            stacklevel=2,
         )
-        return relax.op.permute_dims(self.builder_.emit(made), [0, 2, 3, 1])
+        return mod
 
 
 def channels_last() -> tvm.transform.Pass:
     """Make the pass: two-dimensional convolutions in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
-            FullRank(),
-            _ConvertLayout(),
-            TransposedFirst(),
+            _each_call(_full_rank),
+            _convert_layout,
+            _each_call(_transposed_first),
             relax.transform.CanonicalizeBindings(),
-            FoldTransposes(),
+            _each_call(_fold_transpose),
             relax.transform.CanonicalizeBindings(),  # so that convolutions see constants
-            SinkTransposes(),
+            _sink_transposes,
             relax.transform.DeadCodeElimination(),
         ]
     )

@@ -12,25 +12,6 @@ from tvm_ffi import structural_equal
 from .compute import TILE
 from .machine import Machine
 
-__all__ = [
-    "PARALLEL",
-    "blocks",
-    "divisor",
-    "elementwise",
-    "epilogue",
-    "extent",
-    "find",
-    "inline_all",
-    "inline_producers",
-    "prepare",
-    "reduction",
-    "spatial",
-    "vectorize_last",
-    "whole_groups",
-    "work",
-    "written",
-]
-
 #: Numbers written below which starting the threads costs more than they save.
 PARALLEL = 16_384
 

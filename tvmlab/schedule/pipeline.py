@@ -22,13 +22,11 @@ from tvm.s_tir.dlight.base import ScheduleRule
 
 from .apply import LAYOUT, ApplyRules, ApplyTuned, Tuned, found_layouts
 from .contraction import Contraction
-from .depthwise import Depthwise
-from .elementwise import ElementWise, Parallel
 from .fusion import KeepApart, prologues
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
-from .reduction import Reduction
+from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .staircase import Staircases
 from .tile import Layouts, operators
 from .winograd import WinogradTransform
@@ -42,23 +40,7 @@ STEPS = ("fuse", "parallel", "tile", "pack", "epilogue", "winograd")
 def fused_passes(
     target: tvm.target.Target, step: str = STEPS[-1], layouts: Layouts | None = None
 ) -> tvm.transform.Pass:
-    """Make the passes that take Relax operators to the loops that are to be scheduled, for a CPU.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Of kind ``llvm``.
-    step : str
-        The last of the `STEPS` to take.
-    layouts : Layouts, optional
-        Who chooses the tiles that weights are packed for; the rules where it is left out.
-
-    Returns
-    -------
-    tvm.transform.Pass
-        Relax of operators in; Relax that calls fused TIR functions, which have no schedule,
-        out.
-    """
+    """Make the passes from Relax operators to fused TIR functions without a schedule."""
     taken = STEPS[: STEPS.index(step) + 1]
     tile = "tile" in taken
     legal = None

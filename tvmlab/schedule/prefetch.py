@@ -9,14 +9,14 @@ of the sum: the processor's own prefetching cannot know what comes next.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-__all__ = ["AHEAD", "Ahead", "fetch_ahead", "finish"]
+__all__ = ["Ahead", "finish"]
 
 #: The annotation of the loop over the steps of a sum that is to fetch.
 AHEAD = "tvmlab.ahead"
@@ -36,9 +36,8 @@ class Ahead:
     many: int
 
     def annotate(self, sch: s_tir.Schedule, loop: Any, blocks: Any) -> None:
-        """Mark the loop over the steps of a sum, for `fetch_ahead`."""
-        said = [self.rows, self.columns, self.down, self.across, self.step, self.many]
-        sch.annotate(loop, AHEAD, [*said, blocks])
+        """Mark the loop over the steps of a sum, for `finish`."""
+        sch.annotate(loop, AHEAD, [*astuple(self), blocks])
 
     def _instruction(self, body: tirx.Stmt) -> tirx.PrimExpr:
         """Make the instruction for one step of the sum."""
@@ -72,22 +71,6 @@ class Ahead:
         return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(there), *flags)
 
 
-def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let every loop that `Ahead.annotate` marked fetch what comes next."""
-
-    def rewrite(loop: tirx.For) -> tirx.For:
-        if AHEAD not in loop.annotations:
-            return loop
-        rows, columns, down, across, step, many, blocks = map(int, loop.annotations[AHEAD])
-        ahead = Ahead(rows, columns, down, across, step, many * blocks)
-        rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
-        body = tirx.SeqStmt([tirx.Evaluate(ahead._instruction(loop.body)), loop.body])
-        bounds = loop.min, loop.extent, loop.kind
-        return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
-
-
 def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
     """Put values in the place of variables."""
 
@@ -98,5 +81,18 @@ def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def finish(sch: s_tir.Schedule) -> IRModule:
-    """Carry out the marks that a schedule left on its loops."""
-    return IRModule({"main": fetch_ahead(sch.mod["main"])})
+    """Let every loop that `Ahead.annotate` marked fetch what comes next."""
+
+    def rewrite(loop: tirx.For) -> tirx.For:
+        if AHEAD not in loop.annotations:
+            return loop
+        rows, columns, down, across, step, many, blocks = map(int, loop.annotations[AHEAD])
+        rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
+        ahead = Ahead(rows, columns, down, across, step, many * blocks)
+        body = tirx.SeqStmt([tirx.Evaluate(ahead._instruction(loop.body)), loop.body])
+        bounds = loop.min, loop.extent, loop.kind
+        return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
+
+    func = sch.mod["main"]
+    body = tvm_ffi.structural_map(func.body, (tirx.For, rewrite))
+    return IRModule({"main": func.with_body(body)})

@@ -21,17 +21,6 @@ from tvm import s_tir, tirx
 
 from .machine import Machine
 
-__all__ = [
-    "MEMORY",
-    "OPEN",
-    "OPERATOR",
-    "STACK",
-    "Layouts",
-    "Tile",
-    "operators",
-    "pixels_of_a_vector",
-]
-
 #: Rows of a matrix that a tile is chosen for where their number is open.
 OPEN = 64
 
@@ -82,22 +71,10 @@ class Tile:
         machine: Machine,
         weights: int = 0,
     ) -> list[Tile]:
-        """List the tiles, those that need the fewest cycles for a picture of one layer first.
+        """List the tiles for one picture of a layer, those with the fewest estimated cycles first.
 
-        Parameters
-        ----------
-        height, width, channels : int
-            The output of one picture (of one group).
-        steps : int
-            Numbers that are summed for each one of the output.
-        apart : int
-            Bytes between the inputs of neighbouring pixels.
-        dtype : str
-            Of the sums.
-        machine : Machine
-            Lanes and registers.
-        weights : int, optional
-            Bytes of all weights, where they can be fetched ahead.
+        ``steps`` numbers are summed for each one of the output, ``apart`` bytes lie between the
+        inputs of neighbouring pixels, and ``weights`` bytes can be fetched ahead.
         """
         lanes = machine.lanes(dtype)
         # Where memory is busy for a good part of the time, that part is to be beside the other.

@@ -64,23 +64,7 @@ _FMAS, _CACHE = 1.7, 8
 
 
 class Squares:
-    """A 3x3 convolution by squares of `size` outputs.
-
-    Parameters
-    ----------
-    size : int
-        2 or 4: `m`.
-    window : Window
-        Of the convolution: three by three taps, strides and dilations of 1.
-    shape : sequence
-        Of the output, NHWC.
-    inputs : int
-        Channels of the input.
-    machine : Machine
-        What to tile for.
-    layouts : Layouts, optional
-        Who chooses the tile of the products.
-    """
+    """A 3x3 convolution by squares of 2x2 or 4x4 outputs; see `choose`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How much arithmetic a function is: counted in its loops, before anybody has scheduled them."""
+"""Count the arithmetic of a function in its loops, before it is scheduled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-__all__ = ["Tally", "Work", "counted", "read_shares"]
+__all__ = ["Tally", "Work", "counted"]
 
 #: Function attribute: what `counted` gave before the function was scheduled.
 _WORK = "tvmlab.work"
@@ -36,16 +36,12 @@ class Work:
     Attributes
     ----------
     operations : int or None
-        Arithmetic on elements: a multiply-add is two operations; a maximum, an exponential or a
-        shift one each. Loads, casts, comparisons, choices and the arithmetic of indices are none.
-        It is counted in the function as fusion made it, so what a schedule adds or computes twice
-        is left out, and channels that a packed layout fills up are in; a convolution in Winograd's
-        way has fewer than it is defined by. None where a size is known only when it runs, or where
-        the function calls other code.
+        Arithmetic on elements: a multiply-add is two operations; loads, casts, comparisons and the
+        arithmetic of indices are none. It is counted before scheduling. None if a size is known
+        only at run time, or if the function calls other code.
     dtype : str
-        What most operations are done in, empty for none. Products of narrow integers that are
-        summed in int32 count under the dtype of the wider factor, int8 (for uint8, too) or int16:
-        processors have an instruction for them.
+        The dtype of most operations, empty without any. Products of narrow integers that are
+        summed in int32 count as int8 or int16, because processors have instructions for them.
     rule : str
         The rule that scheduled the function; empty where none did.
     """
@@ -53,15 +49,6 @@ class Work:
     operations: int | None
     dtype: str
     rule: str
-
-    @classmethod
-    def read(cls, fields: Any) -> Work:
-        """Check what a file says, field by field; ValueError where it cannot be."""
-        operations, dtype, rule = fields
-        known = operations is None or (type(operations) is int and 0 <= operations < 1 << 63)
-        if not known or not isinstance(dtype, str) or not isinstance(rule, str):
-            raise ValueError(f"{fields!r} is no work of a function")
-        return cls(operations, dtype, rule)
 
 
 # Operations by dtype. A share is that of a tensor which is read in part; its loops make it whole.
@@ -103,7 +90,7 @@ class Tally:
 def _count(func: tirx.PrimFunc) -> tuple[int | None, str]:
     """Count operations; name the dtype of most of them."""
     try:
-        found = _statement(func.body, read_shares(func))
+        found = _statement(func.body, _read_shares(func))
     except _Unknown:
         return None, ""
     return int(sum(found.values())), max(found, key=found.__getitem__, default="")
@@ -216,7 +203,7 @@ def _larger(sides: Iterable[_Counts]) -> _Counts:
 _Box = list[tuple[int, int]]
 
 
-def read_shares(func: tirx.PrimFunc) -> Mapping[Any, Fraction]:
+def _read_shares(func: tirx.PrimFunc) -> Mapping[Any, Fraction]:
     """Find the buffers that are filled up, and how much of them is of use."""
     boxes: dict[Any, _Box] = {}
     analyzer = sym.Analyzer()

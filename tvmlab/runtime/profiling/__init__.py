@@ -79,8 +79,7 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     The machine's limits are measured the first time that a process profiles. The clock costs time
     at each call of the virtual machine, which no row includes (`Profile.overhead`). The medians of
     the rows add up to less than the median of the whole if other programs disturb different
-    functions in different runs (`Profile.covered`). `Profile.note` tells when they differ by more
-    than a twentieth, or when other numbers contradict each other.
+    functions in different runs (`Profile.covered`).
     """
     expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "Layer", "Profile", "Row", "Run", "events"]
 
-# How far off a share can be on a quiet machine, and three times the seconds to watch a call.
-_SLACK, _WATCHED = 0.05, 1e-6
 # Units, the largest first.
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -181,25 +179,6 @@ class Profile:
         """The sum of the rows over the whole: about 1 on a quiet machine."""
         return sum(row.seconds for row in self.rows) / self.seconds
 
-    @property
-    def note(self) -> str | None:
-        """A sentence that says that the machine was busy, or None."""
-        signs = []
-        most = max((row.of_peak for row in self.rows if row.of_peak is not None), default=0.0)
-        if most > 1 + _SLACK:
-            signs.append(f"a row computes at {most:.0%} of the peak")
-        if abs(self.covered - 1) > _SLACK:
-            signs.append(f"rows add up to {self.covered:.1%}")
-        calls = len(self.run) - 1
-        if not -_SLACK < self.overhead < _SLACK + calls * _WATCHED / self.seconds:
-            signs.append(f"watching added {self.overhead:+.1%}")
-        if not signs:
-            return None
-        return (
-            f"the machine was busy while it was measured: {', '.join(signs)}; measure again when "
-            "it is quiet, in Python in a new process, which measures the limits again"
-        )
-
     def _caption(self) -> str:
         """Describe the run that a picture shows, which is longer because it was watched."""
         factor, unit = _unit(self.seconds, _TIMES)
@@ -226,7 +205,7 @@ class Profile:
 
     def data(self) -> dict[str, Any]:
         """Return everything but the run as plain values for JSON, by the names of attributes."""
-        names = ("target", "seconds", "overhead", "covered", "note", "peaks", "bandwidth")
+        names = ("target", "seconds", "overhead", "covered", "peaks", "bandwidth")
         return {
             **{name: getattr(self, name) for name in (*names, "clock_mhz")},
             "samples": list(self.whole.samples),
@@ -270,13 +249,11 @@ class Profile:
             )
         shown = self.rows[:most]
         factor, unit = _unit(self.seconds, _TIMES)
-        values: dict[str, float] = {}
-        for place, row in enumerate(shown, 1):
-            name = row.name
-            if len(name) > _WIDTH or name in values:
-                # Its place keeps it apart from others that begin alike.
-                name = f"{place}. {name[: _WIDTH - 7]}..."
-            values[name] = row.seconds / factor
+        # Its place keeps a row apart from others whose names begin alike.
+        values = {
+            f"{place}. {row.name}"[:_WIDTH]: row.seconds / factor
+            for place, row in enumerate(shown, 1)
+        }
         rest = self.rows[most:]
         if rest:
             values[f"{len(rest)} more"] = sum(row.seconds for row in rest) / factor
@@ -359,22 +336,9 @@ def _below(profile: Profile) -> list[str]:
         f"of it; watching added {profile.overhead:+.1%}",
         f"limits of this machine: {limits}",
     ]
-    here = [row for row in profile.rows if row.cycles is None and row.of_bandwidth is not None]
-    without = [row for row in here if row.operations and row.of_peak is None]
-    if without:
-        lines.append(
-            f"without a share of the peak {len(without)} of {len(profile.rows)} rows: no loop "
-            f"measures that of {', '.join(sorted({row.dtype for row in without}))}"
-        )
-    if any((row.of_bandwidth or 0) > 1 for row in here):
+    if any(row.cycles is None and (row.of_bandwidth or 0) > 1 for row in profile.rows):
         lines.append(
             "above 100% of mem.: what such a row reads was still in a cache, which is faster"
-        )
-    unknown = [row for row in here if row.operations is None]
-    if unknown:
-        lines.append(
-            f"operations are not known of {len(unknown)} of {len(profile.rows)} rows: their sizes "
-            "show only when they run, they call other code, or the file does not say"
         )
     cycles = sum(row.cycles or 0 for row in profile.rows)
     if cycles and profile.clock_mhz:
@@ -382,8 +346,6 @@ def _below(profile: Profile) -> list[str]:
             f"accelerator: {cycles:,} cycles, {cycles / profile.clock_mhz / 1e3:.3f} ms at "
             f"{profile.clock_mhz} MHz; the times of its rows are its simulator's on this processor"
         )
-    if profile.note:
-        lines.append(f"note: {profile.note}")
     return lines
 
 

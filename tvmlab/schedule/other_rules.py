@@ -1,0 +1,187 @@
+"""The rules for depthwise convolutions, reductions, element-wise arithmetic, and all the rest."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.s_tir.dlight.base import try_inline, try_inline_contiguous_spatial
+from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
+
+from . import loops
+from .compute import DEPTHWISE, TILE
+from .machine import Machine
+
+__all__ = ["Depthwise", "ElementWise", "Parallel", "Reduction"]
+
+# Multiply-adds of a depthwise convolution below which starting the threads costs more than they
+# save, and rows that a thread pads at once.
+_DEPTHWISE_PARALLEL, _ROWS = 100_000, 8
+# Vectors that are summed at once, so that a sum need not wait for the one before it.
+_VECTORS = 4
+
+
+class Depthwise(CPUScheduleRule):
+    """Keep a row of pixels times one vector of channels in registers."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function, or return None where it holds no depthwise convolution."""
+        sch = s_tir.Schedule(func)
+        blocks = loops.blocks(sch)
+        place = loops.find(sch, blocks, DEPTHWISE)
+        if place is None:
+            return None
+        block = blocks[place]
+        store, beyond = loops.epilogue(sch, blocks[place + 1 :])
+        before = loops.inline_producers(sch, blocks[:place], block)
+        _, columns, step = (int(size) for size in sch.get(block).annotations[TILE])
+        sch.unannotate(block, TILE)
+        work = loops.work(sch, block)
+        n, y, x, c = loops.spatial(sch, block)
+        ky, kx = loops.reduction(sch, block)
+        height = loops.extent(sch, y)
+        yo, yi = sch.split(y, [None, loops.divisor(height, _ROWS)])
+        xt, xi = sch.split(x, [None, columns])
+        cb, ci = sch.split(c, [None, step])
+        sch.reorder(n, yo, yi, cb, xt, ky, kx, xi, ci)
+        together = sch.fuse(n, yo)
+        sch.reverse_compute_at(store, xt, preserve_unit_loops=True)
+        for pad in before:
+            sch.compute_at(pad, together)
+            loops.vectorize_last(sch, pad, step)
+        if work is None or work >= _DEPTHWISE_PARALLEL:
+            sch.parallel(together)
+        for loop in (ky, kx, xi):
+            sch.unroll(loop)
+        sch.vectorize(ci)
+        loops.vectorize_last(sch, store, step)
+        if beyond:
+            loops.elementwise(sch, beyond, Machine.of(target))
+        sch.decompose_reduction(block, ky)
+        return sch
+
+
+class Reduction(CPUScheduleRule):
+    """Schedule functions with one reduction, and element-wise blocks around it."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function, or return None where it has another form."""
+        sch = s_tir.Schedule(func)
+        infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
+        kinds = ["R" in info.dom_kind() for info in infos or []]
+        if kinds not in ([True], [True, False]):
+            return None
+        machine = Machine.of(target)
+        block = infos[0].block_rv
+        lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
+        work = loops.work(sch, block)
+        spatial, reduced = loops.spatial(sch, block), loops.reduction(sch, block)
+        if not spatial:
+            return None
+        for info in infos[1:]:
+            loops.elementwise(sch, info.block_rv, machine)
+        if _innermost(sch, block):
+            _rows(sch, block, lanes, work)
+            return sch
+        *outer, last = spatial
+        size = loops.extent(sch, last)
+        if isinstance(size, int) and size % lanes == 0:
+            vectors = loops.divisor(size // lanes, _VECTORS)
+            co, ci = sch.split(last, [None, vectors * lanes])
+            cv, cl = sch.split(ci, [None, lanes])
+            sch.reorder(*outer, co, *reduced, cv, cl)
+            sch.unroll(cv)
+            sch.vectorize(cl)
+            together = sch.fuse(*outer, co)
+        else:
+            sch.reorder(*outer, *reduced, last)
+            together = sch.fuse(*outer) if outer else None
+        if together is not None and (work is None or work >= loops.PARALLEL):
+            sch.parallel(together)
+        sch.decompose_reduction(block, reduced[0])
+        return sch
+
+
+def _innermost(sch: s_tir.Schedule, block: Any) -> bool:
+    """Tell whether neighbours in memory are reduced to one number."""
+    found = sch.get(block)
+    index = found.reads[0].region[-1].min
+    reduced = [var.var for var in found.iter_vars if var.iter_type == tirx.IterVar.CommReduce]
+    return any(var.same_as(index) for var in reduced)
+
+
+def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None:
+    """Reduce row by row: each to a few vectors first, where these divide it."""
+    *_, last = loops.reduction(sch, block)
+    size = loops.extent(sch, last)
+    spatial = loops.spatial(sch, block)
+    rank, partial = len(spatial), None
+    # For a single row there is nothing that the vectors could be summed beside of.
+    many = any(loops.extent(sch, loop) != 1 for loop in spatial)
+    if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
+        _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, _VECTORS)])
+        with suppress(s_tir.ScheduleError):  # a reducer that TVM does not know keeps its order
+            partial = sch.rfactor(lane, rank)
+    together = sch.fuse(*sch.get_loops(block)[:rank])
+    if work is None or work >= loops.PARALLEL:
+        sch.parallel(together)
+    if partial is None:
+        return
+    sch.compute_at(partial, together, preserve_unit_loops=True)
+    lane, *reduced = sch.get_loops(partial)[1 + rank :]
+    vectors, lane = sch.split(lane, [None, lanes])
+    sch.reorder(*reduced, vectors, lane)
+    sch.unroll(vectors)
+    sch.vectorize(lane)
+    sch.decompose_reduction(partial, reduced[0])
+
+
+class ElementWise(CPUScheduleRule):
+    """Schedule functions whose blocks each compute a number from the numbers at a few places."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function, or return None where a block reduces."""
+        sch = s_tir.Schedule(func)
+        infos = normalize_prim_func(sch)
+        if infos is None or not all(info.is_injective() for info in infos):
+            return None
+        # A sum over one number passes for injective; what follows, inlined into it, would be
+        # computed twice: with its initial value, and with its only update.
+        if any(sch.get(info.block_rv).init is not None for info in infos):
+            return None
+        machine = Machine.of(target)
+        for info in try_inline(sch, infos):
+            loops.elementwise(sch, info.block_rv, machine)
+        return sch
+
+
+class Parallel(CPUScheduleRule):
+    """Schedule any function: every block's spatial loops but the last run in parallel.
+
+    It is the step ``parallel`` of the ladder, and takes what no other rule is made for.
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function."""
+        sch = s_tir.Schedule(func)
+        for block in loops.blocks(sch):
+            if len(sch.get_loops(block)) != len(sch.get(block).iter_vars):
+                continue  # no loop nest of its own
+            spatial = loops.spatial(sch, block)
+            reduced = loops.reduction(sch, block)
+            work = loops.work(sch, block)
+            if len(spatial) > 1 and (work is None or work >= loops.PARALLEL):
+                sch.reorder(*spatial, *reduced)
+                sch.parallel(sch.fuse(*spatial[:-1]))
+        return sch
