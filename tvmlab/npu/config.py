@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 
-import numpy as np
-
 from ..errors import InputError
 
 __all__ = ["COMPILER", "Config", "machine"]
@@ -54,12 +52,9 @@ class Config:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, most = getattr(self, field.name), LIMITS.get(field.name, 1 << 16)
-            if isinstance(value, np.integer):
-                value = int(value)
-                object.__setattr__(self, field.name, value)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
                 raise InputError(
-                    f"{field.name} is {value!r}; it is a whole number from 1 to {most}",
+                    f"{field.name} is {value!r}; it is an int from 1 to {most}",
                     where="npu.Config",
                 )
 

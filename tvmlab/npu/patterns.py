@@ -18,7 +18,7 @@ from ..ir.patterns import DFPattern, is_constant, is_op, wildcard
 from ..qnn import rows as quantized
 from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
-from .reading import Unsupported, check, find, kind
+from .reading import CONVERT, Unsupported, check, find, kind
 
 __all__ = ["Check", "Entry", "pattern_table"]
 
@@ -50,11 +50,9 @@ class Check:
             return f"it is no {self.kind}"
         try:
             match = find(expr)
-            check(
-                not self.layout or match.layout in (None, self.layout),
-                f"its images are {match.layout}, most of the module's {self.layout}",
-                "convert one to the other first (relax.transform.ConvertLayout)",
-            )
+            same = not self.layout or match.layout in (None, self.layout)
+            orders = f"its images are {match.layout}, most of the module's {self.layout}"
+            check(same, orders, CONVERT)
             values = match.values(self.layout or match.layout or "NCHW")
             return fits(match.layer, values, self.config)
         except Unsupported as error:

@@ -1,6 +1,6 @@
 """A compiled region: its instructions, tensors and constants, as bytes and as text.
 
-The bytes are little-endian: the magic number, the CRC-32 of all that follows, then
+The bytes are little-endian: the magic number, the CRC-32 of the rest, then
 
 - the number of sizes and the sizes of the machine (int32), in the order of `Config`'s fields;
 - the number of tensors, and for each its kind and dtype (one byte each), its number of dimensions
@@ -30,7 +30,7 @@ from ..errors import InputError, PackageError, TvmlabError
 from ..support.wording import several
 from . import isa
 from .config import Config
-from .isa import INSTRUCTIONS, Dtype, Instruction, PoolKind, Rounding, Unit
+from .isa import INSTRUCTIONS, Dtype, Instruction, Rounding, Unit
 
 __all__ = ["MAGIC", "Dram", "Kind", "Program", "disassemble"]
 
@@ -145,9 +145,10 @@ def _read(data: io.BytesIO) -> Program:
 def disassemble(program: Program) -> str:
     """Write a program as text: the machine, the tensors, then the phases.
 
-    In each phase there are the layers that something is done for, and one instruction a line: its
-    unit, what it does, from where to where. Sizes are rows x columns x channels, addresses are
-    bytes in SRAM, ``sums`` are accumulators. `tvmlab.errors.InputError` if it is no `Program`.
+    Each phase lists its instructions below the names of their layers: the unit, the operation, the
+    source and the destination, or all fields by name (`Add`, `Pool`, `Sum`). Sizes are rows x
+    columns x channels, addresses are bytes in SRAM, ``sums`` are accumulators.
+    `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):
         raise InputError(
@@ -197,41 +198,22 @@ def _text(one: Instruction, names: list[str]) -> str:
         both = " -> ".join(ends if isinstance(one, isa.Load) else reversed(ends))
         return f"{both}, {_size(*counts)} of {several(one.element, 'byte')}"
     if isinstance(one, (isa.Matmul, isa.Depthwise)):
-        data = f"{_image(one)} {Dtype(one.in_dtype).name}, {_window(one)}, weights {one.weights:#x}"
+        image = f"{one.address:#x} {_size(one.in_rows, one.in_cols, one.channels)}"
+        window = f"window {_size(one.kernel_h, one.kernel_w)}"
+        for name, pair, usual in (
+            ("stride", (one.stride_h, one.stride_w), (1, 1)),
+            ("dilation", (one.dilation_h, one.dilation_w), (1, 1)),
+            ("pad", (one.pad_top, one.pad_left), (0, 0)),
+        ):
+            window += f" {name} {_size(*pair)}" if pair != usual else ""
+        data = f"{image} {Dtype(one.in_dtype).name}, {window}, weights {one.weights:#x}"
         out = f"sums {one.sums} {_size(one.out_rows, one.out_cols, one.out_channels)}"
         return f"{data} += {out}" if one.bias < 0 else f"{data}, bias {one.bias:#x} -> {out}"
-    if isinstance(one, isa.Pool):
-        out = f"{one.out_address:#x} {_size(one.out_rows, one.out_cols, one.channels)}"
-        return f"{PoolKind(one.kind).name.lower()} {_image(one)}, {_window(one)} -> {out}"
-    size = _size(one.rows, one.cols, one.channels)
-    if isinstance(one, isa.Sum):
-        return f"{one.address:#x} {size}{' +=' if one.accumulate else ' ->'} sums {one.sums}"
-    if isinstance(one, isa.Add):
-        sides = ((one.lhs_address, one.lhs_dtype), (one.rhs_address, one.rhs_dtype))
-        both = " + ".join(f"{at:#x} {Dtype(dtype).name}" for at, dtype in sides if at >= 0)
-        return (
-            f"{both}, {size} -> {one.out_address:#x} {Dtype(one.out_dtype).name}, "
-            f"{Rounding(one.out_rounding).name}, clip {one.low}..{one.high}"
-        )
-    way = Rounding(one.rounding).name
-    if one.rounding != Rounding.NONE:
-        way += f" {'by channel' if one.per_channel else 'by one'} at {one.multipliers:#x}"
-    return (
-        f"sums {one.sums} {size} -> {one.address:#x} {Dtype(one.out_dtype).name}, {way} + "
-        f"{one.zero_point}, clip {one.low}..{one.high}"
-    )
-
-
-def _image(one: Instruction) -> str:
-    return f"{one.address:#x} {_size(one.in_rows, one.in_cols, one.channels)}"
-
-
-def _window(one: Instruction) -> str:
-    text = f"window {_size(one.kernel_h, one.kernel_w)}"
-    for name, pair, usual in (
-        ("stride", (one.stride_h, one.stride_w), (1, 1)),
-        ("dilation", (one.dilation_h, one.dilation_w), (1, 1)),
-        ("pad", (one.pad_top, one.pad_left), (0, 0)),
-    ):
-        text += f" {name} {_size(*pair)}" if pair != usual else ""
-    return text
+    if isinstance(one, isa.Requantize):
+        way = Rounding(one.rounding).name
+        if one.rounding != Rounding.NONE:
+            way += f" {'by channel' if one.per_channel else 'by one'} at {one.multipliers:#x}"
+        to = f"{one.address:#x} {Dtype(one.out_dtype).name}"
+        sums = f"sums {one.sums} {_size(one.rows, one.cols, one.channels)}"
+        return f"{sums} -> {to}, {way} + {one.zero_point}, clip {one.low}..{one.high}"
+    return ", ".join(f"{name} {getattr(one, name)}" for name in one.names[1:])

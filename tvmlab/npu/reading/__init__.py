@@ -1,8 +1,4 @@
-"""Reading a partitioned module: a composite function is a layer, a region's function a `Region`.
-
-Both forms are read: Relax's, where `MergeCompositeFunctions` keeps composite functions as local
-ones, and Relay's, where `PartitionGraph` does.
-"""
+"""Read a partitioned module: a composite function is a layer, a region's function a `Region`."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from ...ir import graph
 from ...ir.graph import is_call, key
 from ...ir.patterns.rewriter import attribute
 from ..config import COMPILER, Config
-from ..layers import Region, Value
+from ..layers import Region
 from . import operators as read
 from .scales import Composite, LayerMatch, Unsupported, check, value
 
@@ -32,6 +28,7 @@ READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
     "relax.sum": ("mean", read.mean),
     "relax.reshape": ("reshape", read.view),
 }
+CONVERT = "convert one to the other first (relax.transform.ConvertLayout)"
 #: What may stand behind such an operator in a match.
 BEHIND = (
     *("relax.clip", "relax.maximum", "relax.minimum"),
@@ -118,26 +115,19 @@ class _Reader:
             for binding in block.bindings:
                 self._binding(binding.var, binding.value)
         layouts = sorted({match.layout for match, _, _ in self.found if match.layout})
-        check(
-            len(layouts) <= 1,
-            "the region has images in NCHW and in NHWC",
-            "convert one to the other first (relax.transform.ConvertLayout)",
-        )
-        values: dict[str, Value] = {}
-        for var in [*function.params, *(made for _, _, made in self.found)]:
-            name = self._name(var)
-            values[name] = value(name, var, (*layouts, "NCHW")[0])
+        check(len(layouts) <= 1, "the region has images in NCHW and in NHWC", CONVERT)
+        variables = [*function.params, *(made for _, _, made in self.found)]
+        named = [(self._name(var), var) for var in variables]
+        values = {name: value(name, var, (*layouts, "NCHW")[0]) for name, var in named}
         out = self.bound.get(key(function.body.body), function.body.body)
         outputs = list(out.fields) if isinstance(out, relax.Tuple) else [out]
-        return Region(
-            tuple(self._name(param) for param in function.params),
-            tuple(self._name(self._tensor(var)) for var in outputs),
-            values,
-            tuple(
-                match.named([self._name(var) for var in inputs], self._name(made))
-                for match, inputs, made in self.found
-            ),
-        )
+        layers = [
+            match.named([self._name(var) for var in inputs], self._name(made))
+            for match, inputs, made in self.found
+        ]
+        inputs = tuple(self._name(param) for param in function.params)
+        results = tuple(self._name(self._tensor(var)) for var in outputs)
+        return Region(inputs, results, values, tuple(layers))
 
     def _name(self, var: relax.Var) -> str:
         """Name a value, each another name."""
@@ -183,10 +173,9 @@ class _Reader:
             try:
                 self.read[key(function)] = find(root)
             except Unsupported as error:
-                raise Unsupported(
-                    f"the code generator has no layer for {name!r}: {error.what}",
-                    fix=error.fix or "give its pattern a check, so that it stays on the CPU",
-                ) from error
+                what = f"the code generator has no layer for {name!r}: {error.what}"
+                fix = error.fix or "give its pattern a check, so that it stays on the CPU"
+                raise Unsupported(what, fix=fix) from error
         match = self.read[key(function)]
         inside = all(key(one) in places for one in match.inputs)
         check(inside, f"{name!r} computes more than its one layer", "split its pattern")

@@ -29,12 +29,12 @@ from .scales import (
     Array,
     Composite,
     LayerMatch,
-    Unsupported,
     bits,
     check,
     clips,
     constant,
     finite,
+    limits,
     operands,
     rescale,
     scalar,
@@ -56,36 +56,18 @@ def convolution(match: Composite) -> LayerMatch:
     """Read a convolution: an optional pad, qnn.conv2d, bias_add, clips, requantize, clips."""
     given = operands(match.call)
     a = given.attributes
-    layout, order = str(a["data_layout"]), str(a["kernel_layout"])
-    check(
-        layout in ("NCHW", "NHWC"),
-        f"the layout is {layout}",
-        "convert it to NCHW or NHWC (ConvertLayout)",
-    )
-    check(
-        a["out_layout"] in ("", layout),
-        f"the result's layout is {a['out_layout']}, the data's {layout}",
-    )
-    check(
-        sorted(order) == sorted("OIHW"),
-        f"the weights' layout is {order}",
-        "give them as OIHW or HWIO",
-    )
+    layout, order = _layout(a["data_layout"], a["out_layout"]), str(a["kernel_layout"])
+    check(sorted(order) == sorted("OIHW"), f"the weights' layout is {order}", "give them as OIHW")
     data, pads = _padded(given, layout)
     channels = _data(data, 4)[layout.index("C")]
     weights = constant(match.call.args[1], "weight")
     weights = weights.transpose([order.index(letter) for letter in "HWIO"])
     *kernel, _, outer = weights.shape
     depthwise = by_channel(match.call)
-    check(
-        int(a["groups"]) == 1 or depthwise,
-        f"{channels} channels become {outer} in {a['groups']} groups; the machine takes one group, "
-        "or one a channel with one output each",
-    )
-    strides, dilation = (
-        windows.steps(a[name], 2, "qnn.conv2d", name) for name in ("strides", "dilation")
-    )
-    window = check_window(kernel, strides, dilation)
+    groups = f"{channels} channels become {outer} in {a['groups']} groups"
+    fix = "the machine takes one group, or one a channel with one output each"
+    check(int(a["groups"]) == 1 or depthwise, groups, fix)
+    window = _, strides, _ = _window(kernel, a, given.name)
     name = f"{'depthwise' if depthwise else 'conv2d'} {kernel[0]}x{kernel[1]} {channels}->{outer}"
     if max(strides) > 1:
         name += f" /{strides[0]}" if strides[0] == strides[1] else f" /{strides[0]}x{strides[1]}"
@@ -111,6 +93,13 @@ def by_channel(call: relax.Call) -> bool:
     return bool(size.get("I") == 1 and size.get("O") == int(call.attrs["groups"]))
 
 
+def _layout(layout: str, result: str) -> str:
+    """Check the order in which images and the result lie."""
+    known = layout in ("NCHW", "NHWC") and result in ("", layout)
+    check(known, f"the layout is {layout}, of the result {result}", "convert both to NCHW or NHWC")
+    return str(layout)
+
+
 def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
     """Check what is multiplied; return its shape."""
     dtype, shape = tensor(data, "the data")
@@ -121,8 +110,7 @@ def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
 
 def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     """Return what is convolved without the pad before it, and the padding of both."""
-    (top, bottom), (left, right) = windows.padding(given.attributes["padding"], 2, given.name)
-    data = given["data"]
+    data, (top, left, bottom, right) = given["data"], _pads(given.attributes, given.name)
     if is_call(data, "relax.nn.pad"):
         widths, mode = [int(width) for width in data.attrs.pad_width], str(data.attrs.pad_mode)
         value = float(data.attrs.pad_value)
@@ -132,17 +120,21 @@ def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     else:
         return data, (top, left, bottom, right)
     zero = given.zero_point("input_zero_point", given.dtype("data"))
-    check(
-        mode == "constant" and value == zero,
-        f"nn.pad pads {f'with {value:g}' if mode == 'constant' else f'by {mode}'}; the machine "
-        f"pads with the zero point, {zero}",
-        "leave the pad out of the pattern, or pad with the zero point",
-    )
+    how = f"with {value:g}" if mode == "constant" else f"by {mode}"
+    zeros = mode == "constant" and value == zero
+    check(zeros, f"nn.pad pads {how}; the machine pads with the zero point, {zero}")
     by_axis = dict(zip(layout, zip(widths[::2], widths[1::2], strict=True), strict=True))
     inside = not any((*by_axis["N"], *by_axis["C"])) and min(widths) >= 0
     check(inside, "nn.pad pads other dimensions than rows and columns, or cuts")
     (up, down), (before, after) = by_axis["H"], by_axis["W"]
     return data.args[0], (top + up, left + before, bottom + down, right + after)
+
+
+def _pads(a: dict[str, Any], call: str) -> Sides:
+    """Return the padding at the top, the left, the bottom and the right."""
+    padding = windows.padding([int(size) for size in a["padding"]], 2, call)
+    (top, bottom), (left, right) = padding
+    return top, left, bottom, right
 
 
 def _product(
@@ -155,11 +147,8 @@ def _product(
     depthwise: bool,
 ) -> Convolution:
     """Fold everything into one layer; `weights` are [kernel_h, kernel_w, inputs, outputs]."""
-    given, channels = operands(match.call), weights.shape[3]
-    check(
-        match.call.ty.dtype == "int32",
-        f"the sums are {match.call.ty.dtype}; the accumulators are int32",
-    )
+    given, channels, dtype = operands(match.call), weights.shape[3], match.call.ty.dtype
+    check(dtype == "int32", f"the sums are {dtype}; the accumulators are int32")
     zero = int(given.zero_point("input_zero_point", given.dtype("data")))
     zeros = given.zero_point("kernel_zero_point", weights.dtype.name, channels)
     weights = _narrow(weights[:, :, 0] if depthwise else weights, zeros, depthwise)
@@ -184,22 +173,24 @@ def _narrow(weights: Array, zeros: Array, depthwise: bool) -> Array:
     least, most = int(weights.min()), int(weights.max())
     kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
     low, high = checks.limits(kind)
-    check(
-        low <= least and most <= high,
-        f"weights less their zero point go from {least} to {most}; the machine holds {kind}",
-        "quantize the weights symmetrically, with zero point 0",
-    )
+    found = f"weights less their zero point go from {least} to {most}; the machine holds {kind}"
+    check(low <= least and most <= high, found, "quantize the weights with zero point 0")
     return np.ascontiguousarray(weights, kind)
 
 
-def check_window(kernel: Sequence[int], strides: list[int], dilation: list[int]) -> _Window:
+def _window(kernel: Sequence[int], a: dict[str, Any], call: str) -> _Window:
     """Check that the machine's instructions slide a window; return its sizes as pairs."""
-    if max(kernel) > MOST_KERNEL or max(*strides, *dilation) > MOST_STRIDE:
-        raise Unsupported(
-            f"a window of {kernel[0]}x{kernel[1]} by steps of {strides} with dilation {dilation}; "
-            f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
-        )
-    return (kernel[0], kernel[1]), (strides[0], strides[1]), (dilation[0], dilation[1])
+    (kh, kw), (sh, sw), (dh, dw) = (
+        kernel,
+        *(
+            windows.steps([int(size) for size in a[name]], 2, call, name)
+            for name in ("strides", "dilation")
+        ),
+    )
+    found = f"a window of {kh}x{kw} by steps of {[sh, sw]} with dilation {[dh, dw]}"
+    most = f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
+    check(max(kh, kw) <= MOST_KERNEL and max(sh, sw, dh, dw) <= MOST_STRIDE, found, most)
+    return (kh, kw), (sh, sw), (dh, dw)
 
 
 def add(match: Composite) -> LayerMatch:
@@ -241,16 +232,11 @@ def integer_add(match: Composite) -> LayerMatch:
     sides, inputs = zip(*map(_side, match.call.args), strict=True)
     if match.requantize is None:
         return _addition(match, sides, 0, _PLAIN, inputs)
-    check(
-        match.sum_ends == INT32,
-        "sums are clipped before qnn.requantize; the vector unit clips after it",
-    )
+    check(match.sum_ends == INT32, "sums are clipped before qnn.requantize, not after it")
     given = operands(match.requantize)
     scale, zero, out_scale, out_zero = scales(given)
-    check(
-        not (scale.ndim or zero.ndim or zero),
-        "the sums' scale or zero point is not one, or the zero point not 0",
-    )
+    plain = not (scale.ndim or zero.ndim or zero)
+    check(plain, "the sums' scale or zero point is not one, or the zero point not 0")
     out = side(out_zero, way(given), multiplier(scale, out_scale))
     return _addition(match, sides, 0, out, inputs)
 
@@ -261,10 +247,8 @@ def _side(expr: relax.Expr) -> tuple[Side, relax.Expr]:
         return _PLAIN, expr
     given = operands(expr)
     scale, zero, out_scale, out_zero = scales(given)
-    check(
-        not (scale.ndim or zero.ndim or out_zero),
-        "a side's scale is not one, or its zero point in int32 not 0",
-    )
+    plain = not (scale.ndim or zero.ndim or out_zero)
+    check(plain, "a side's scale is not one, or its zero point in int32 not 0")
     return side(zero, way(given), multiplier(scale, out_scale)), expr.args[0]
 
 
@@ -306,11 +290,9 @@ def average_pool(match: Composite) -> LayerMatch:
         kind = PoolKind.AVERAGE_TFLITE
         numbers = frameworks.average_parts(float(ratio[0]) / float(ratio[1]), dtype)
     else:
-        check(
-            ratio[0] == ratio[1] and zeros[0] == zeros[1],
-            f"it averages between two scales with rounding {rounding}",
-            "the vector unit does that for TFLITE and ONNX",
-        )
+        one = ratio[0] == ratio[1] and zeros[0] == zeros[1]
+        fix = "the vector unit does that for TFLITE and ONNX"
+        check(one, f"it averages between two scales with rounding {rounding}", fix)
         kind = PoolKind.AVERAGE_HALF if rounding == "TFLITE" else kind
     return _pool(match, a, kind, (*zeros, *numbers), bool(a["count_include_pad"]))
 
@@ -322,20 +304,10 @@ def _pool(
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
     check(match.root.same_as(match.call), f"something stands behind {what}")
-    layout = str(a["layout"])
-    check(
-        layout in ("NCHW", "NHWC") and str(a["out_layout"]) in ("", layout),
-        f"the layout is {layout}, of the result {a['out_layout']}",
-    )
-    kernel, strides, dilation = (
-        windows.steps([int(size) for size in a[name]], 2, what, name)
-        for name in ("pool_size", "strides", "dilation")
-    )
-    window = check_window(kernel, strides, dilation)
-    padding = windows.padding([int(size) for size in a["padding"]], 2, what)
-    (top, bottom), (left, right) = padding
+    layout = _layout(a["layout"], a["out_layout"])
+    kernel = windows.steps([int(size) for size in a["pool_size"]], 2, what, "pool_size")
+    window, pads = _window(kernel, a, what), _pads(a, what)
     name = f"{what} {kernel[0]}x{kernel[1]} {shape[layout.index('C')]}"
-    pads = top, left, bottom, right
     made = Pool(name, INPUTS[:1], OUTPUT, kind, *window, pads, count_pad, *numbers)
     return LayerMatch(made, (data,), match.root, layout)
 
@@ -344,19 +316,13 @@ def mean(match: Composite) -> LayerMatch:
     """Read a sum over images: an optional rectifier, the sum, clips, requantize, clips."""
     call = match.call
     check(call.ty.dtype == "int32", "there is no sum of int32 where one is looked for")
-    clipped = "the sums are clipped; the vector unit clips what it made of them"
-    check(match.sum_ends == INT32, clipped)
-    data, least, most = clips(call.args[0], "int32")
+    check(match.sum_ends == INT32, "the sums are clipped; the vector unit clips their average")
+    data, (least, most) = clips(call.args[0], "int32")
     if is_call(data, "relax.astype"):
         data = data.args[0]
     dtype, shape = tensor(data, "the data")
-    known = dtype in (*NARROW, "int32")
-    check(known, f"it sums {dtype}; the vector unit sums {', '.join(NARROW)} and int32")
-    ends = checks.limits(dtype)
-    check(
-        most >= ends[1],
-        f"what it sums is clipped at {most}; the vector unit clips from below only",
-    )
+    ends = limits(dtype)
+    check(most >= ends[1], f"what it sums is clipped at {most}; the vector unit clips from below")
     layout = _images(call, shape)
     size = dict(zip(layout, shape, strict=True))
     scale, start = SUMS, 0
@@ -365,10 +331,8 @@ def mean(match: Composite) -> LayerMatch:
         scale, off = rescale(match.requantize, size["C"], axis)
         start, scale = -off, scale.clipped(*match.ends)
     reach = max(abs(max(end, least)) for end in ends) * size["H"] * size["W"]
-    check(
-        not start or reach + abs(start) <= INT32[1],
-        "qnn.requantize takes a zero point off sums that may not fit int32",
-    )
+    small = not start or reach + abs(start) <= INT32[1]
+    check(small, "qnn.requantize takes a zero point off sums that may not fit int32")
     name = f"mean {size['H']}x{size['W']} {size['C']}"
     made = Mean(name, INPUTS[:1], OUTPUT, max(least, ends[0]), start, scale)
     return LayerMatch(made, (data,), match.root, layout)
@@ -397,10 +361,7 @@ def view(match: Composite) -> LayerMatch:
             for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
             if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
         ]
-        check(
-            layouts,
-            f"it makes {list(after)} of {list(before)}, which moves numbers between channels",
-            "the machine takes images of one pixel as rows, and back",
-        )
+        found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
+        check(layouts, found, "the machine takes images of one pixel as rows, and back")
         layout = layouts[0] if len(layouts) == 1 else None
     return LayerMatch(View("reshape", INPUTS[:1], OUTPUT), (data,), match.root, layout)

@@ -1,7 +1,7 @@
-"""A match as it stands in the graph: its operator, and the clips and changes of scale around it.
+"""A match in the graph: its operator, and the clips and changes of scale around it.
 
-The numbers are those of `tvmlab.qnn.arithmetic`: multipliers of 31 bits and shifts, or floats, made
-from the scales as the reference makes them, so that the machine gives the same bits.
+The numbers are made from the scales as `tvmlab.qnn.arithmetic` makes them, so that the machine
+computes the same bits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BUILDER = relax.BlockBuilder()
 
 
 class Unsupported(CompileError):
-    """The machine does not take an operator; the words say why, and what would help."""
+    """The machine does not take an operator; the message says why, and what helps."""
 
     def reason(self) -> str:
         """Return both in one line."""
@@ -85,15 +85,14 @@ class Composite:
     @classmethod
     def of(cls, root: relax.Expr) -> Composite:
         """Take a match apart."""
-        dtype = tensor(root, "the result")[0]
-        call, *ends = clips(root, dtype)
+        call, ends = clips(root, tensor(root, "the result")[0])
         requantize, bias, sum_ends = None, None, ends
         if is_call(call, "relax.qnn.requantize"):
             requantize = call
-            call, *sum_ends = clips(call.args[0], "int32")
+            call, sum_ends = clips(call.args[0], "int32")
         if is_call(call, "relax.relay.nn.bias_add"):
             bias, call = call, call.args[0]
-        return cls(root, call, bias, requantize, (ends[0], ends[1]), (sum_ends[0], sum_ends[1]))
+        return cls(root, call, bias, requantize, ends, sum_ends)
 
     def name(self) -> str:
         """Name the operator."""
@@ -115,14 +114,9 @@ def value(name: str, expr: relax.Expr, layout: str) -> Value:
     """Describe a tensor of the machine's dtypes and dimensions."""
     dtype, shape = tensor(expr, "a value")
     layouts = {1: "C", 2: "NC", 4: layout}
-    check(
-        dtype in (*NARROW, "int32"),
-        f"a value is of {dtype}; the machine computes with int8, uint8 and int32",
-    )
-    check(
-        len(shape) in layouts,
-        f"a value has {len(shape)} dimensions; the machine knows 1, 2 and 4",
-    )
+    limits(dtype)
+    known = len(shape) in layouts
+    check(known, f"a value has {len(shape)} dimensions; the machine knows 1, 2 and 4")
     check(0 not in shape, "a value is empty")
     return Value(name, Dtype[dtype], shape, layouts[len(shape)])
 
@@ -133,12 +127,16 @@ def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
     check(isinstance(ty, relax.TensorType), f"{what} is no tensor")
     sizes = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else []
     known = [int(size) for size in sizes if isinstance(size, (int, tirx.IntImm))]
-    check(
-        len(known) == ty.ndim,
-        f"{what} has a size that is not known before it runs",
-        "fix its shape",
-    )
+    fixed = len(known) == ty.ndim
+    check(fixed, f"{what} has a size that is not known before it runs", "fix its shape")
     return str(ty.dtype), tuple(known)
+
+
+def limits(dtype: str) -> Pair:
+    """Return the least and the greatest number of a dtype that the machine computes with."""
+    known = dtype in (*NARROW, "int32")
+    check(known, f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
+    return checks.limits(dtype)
 
 
 def constant(expr: relax.Expr, what: str) -> Array:
@@ -146,14 +144,11 @@ def constant(expr: relax.Expr, what: str) -> Array:
     if isinstance(expr, ir.GenericConst):
         found: Array = expr.value.numpy()
         return found
+    by, fix = "", "bind parameters (BindParams) and fold constants"
     if is_call(expr, "relax.qnn.quantize", "relax.quantize"):
-        by = str(expr.op.name).removeprefix("relax.")
-        raise Unsupported(
-            f"{what} is no constant: {by} computes it", fix="run QnnQuantizeConstFold first"
-        )
-    raise Unsupported(
-        f"{what} is no constant", fix="bind parameters (BindParams) and fold constants"
-    )
+        by = f": {str(expr.op.name).removeprefix('relax.')} computes it"
+        fix = "run QnnQuantizeConstFold first"
+    raise Unsupported(f"{what} is no constant{by}", fix=fix)
 
 
 def scalar(expr: relax.Expr, what: str) -> float:
@@ -165,25 +160,21 @@ def scalar(expr: relax.Expr, what: str) -> float:
     return float(found.ravel()[0])
 
 
-def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, int, int]:
+def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, Pair]:
     """Take off all clips around an expression; return what is clipped, and to which ends."""
-    known = dtype in (*NARROW, "int32")
-    check(known, f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
-    low, high = checks.limits(dtype)
+    low, high = limits(dtype)
     while is_call(expr, "relax.clip", "relax.maximum", "relax.minimum"):
         name = str(expr.op.name).removeprefix("relax.")
         ends = [scalar(end, f"an operand of {name}") for end in expr.args[1:]]
-        check(
-            all(end == int(end) for end in ends if np.isfinite(end)),
-            f"integers are clipped to {ends}, no whole numbers",
-        )
+        whole = all(end == int(end) for end in ends if np.isfinite(end))
+        check(whole, f"integers are clipped to {ends}, no whole numbers")
         if name != "minimum":
             low = max(low, int(max(ends[0], low)))
         if name != "maximum":
             high = min(high, int(min(ends[-1], high)))
         expr = expr.args[0]
     check(low <= high, f"no number lies between {low} and {high}, to which it clips")
-    return expr, low, high
+    return expr, (low, high)
 
 
 _WAYS = {
@@ -200,11 +191,9 @@ def way(given: CallOperands) -> Rounding:
     a = given.attributes
     found = config.resolve(given.name, a["rounding"], a.get("compute_dtype", config.UNSET))
     pair = (found.rounding, found.compute_dtype)
-    check(
-        pair in _WAYS,
-        f"the vector unit does not compute {given.name} in {pair[1]} with rounding {pair[0]}",
-        "it has " + ", ".join(f"{a} in {b}" for a, b in _WAYS),
-    )
+    how = f"{given.name} in {pair[1]} with rounding {pair[0]}"
+    ways = ", ".join(f"{a} in {b}" for a, b in _WAYS)
+    check(pair in _WAYS, f"the vector unit does not compute {how}", f"it has {ways}")
     return _WAYS[pair]
 
 
@@ -227,11 +216,8 @@ def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
     found, zero, out_scale, out_zero = scales(given)
     check(not zero.ndim, "qnn.requantize takes another zero point off each channel")
     own = int(given.attributes["axis"]) % max(len(shape), 1)
-    check(
-        not found.ndim or (own == axis and found.size == channels),
-        f"qnn.requantize has a scale for each place along axis {own}",
-        "the machine has one for each channel",
-    )
+    by_channel = not found.ndim or (own == axis and found.size == channels)
+    check(by_channel, f"qnn.requantize has a scale for each place along axis {own}, no channel's")
     numbers = _multipliers(multiplier(found, out_scale), way(given))
     return Rescale(*numbers, int(out_zero), *checks.limits(dtype)), int(zero)
 
@@ -252,17 +238,15 @@ def _multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Arr
 
 def finite(ratio: Array) -> Array:
     """Check that ratios are numbers of float32."""
-    far = "the scales are so far apart that their ratio is no float32"
-    check(np.isfinite(ratio).all(), far)
+    near = np.isfinite(ratio).all()
+    check(near, "the scales are so far apart that their ratio is no float32")
     return ratio
 
 
 def side(zero: Any, rounding: Rounding, ratio: Array | None) -> Side:
     """Make one side of an addition, with one scale; it is rescaled in integers."""
-    check(
-        rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64) or ratio is None,
-        f"the vector unit rescales sides in integers, not by {rounding.name}",
-    )
+    integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64) or ratio is None
+    check(integers, f"the vector unit rescales sides in integers, not by {rounding.name}")
     if ratio is None:
         return Side(int(zero), Rounding.NONE, 0, 0)
     factor, shift = fixed_point_multipliers(ratio)
