@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 import tvm
@@ -11,7 +13,7 @@ from ..errors import InputError
 from . import reading, simulator
 from .codegen import regions
 from .codegen.lower import compile_region
-from .codegen.memory import plan_memory
+from .codegen.memory import LayerPlan, plan_memory
 from .codegen.tiling import Tiling
 from .config import Config
 from .energy import SOURCE, picojoules
@@ -65,11 +67,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What a region costs: its layers in the order of the program, and all of them together.
+    """What a region costs: its layers in the order of the program, and all of them in `total`.
 
-    Cycles of a layer may be fewer than its floor, where it works while another layer's cycles are
-    counted; those of `total` are never. `needed` counts bytes of inputs, constants and outputs,
-    each once however often it is moved.
+    A layer can have fewer cycles than its floor, because it works while another layer's cycles are
+    counted; `total` cannot. `needed` counts each byte of inputs, constants and outputs once.
     """
 
     name: str
@@ -80,13 +81,9 @@ class Table:
 
     @property
     def floors(self) -> dict[str, float]:
-        """Cycles that no other way to cut the layers goes below.
-
-        ``"array"``: the products, on an array that is always busy; ``"dma"``: the bytes that have
-        to be moved once.
-        """
-        paced = self.needed / self.config.dma_bytes_per_cycle
-        return {"array": self.total.array_floor, "dma": paced}
+        """Least cycles of any tiling: of a busy array, and of a DMA that moves each byte once."""
+        dma = self.needed / self.config.dma_bytes_per_cycle
+        return {"array": self.total.array_floor, "dma": dma}
 
     def __str__(self) -> str:
         """Write the table as text."""
@@ -106,16 +103,14 @@ class Table:
             for row in (*self.layers, total)
         ]
         if any(row.utilisation > 1 for row in self.layers):
-            lines.append(
-                "array above 100%: the layer works while cycles are counted for another one; each "
-                "cycle is counted once"
-            )
+            note = "the layer works while cycles are counted for another one"
+            lines.append(f"array above 100%: {note}; each cycle is counted once")
+        energy = ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
         lines += [
             f"floors: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
             f"{total.cycles / max(1.0, *floors.values()):.2f} times the larger one",
             f"{total.cycles / config.clock_mhz / 1e3:.3f} ms at {config.clock_mhz} MHz; energy: "
-            + ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
-            + f" microjoule, after {SOURCE}",
+            f"{energy} microjoule, after {SOURCE}",
         ]
         return "\n".join(lines)
 
@@ -170,24 +165,19 @@ def report(of: tvm.IRModule | Program) -> Report:
     for name, function in regions(of).items():
         config, region = reading.config_of(function), reading.region(function)
         plan = plan_memory(region, config)
-        tilings = [one.tiling if one else None for one in plan.layers]
-        tables.append(_table(name, compile_region(region, config, plan), tilings))
+        tables.append(_table(name, compile_region(region, config, plan), plan.layers))
     return Report(tuple(tables))
 
 
-def _table(name: str, program: Program, tilings: list[Tiling | None]) -> Table:
-    counted = simulator.count(program.to_bytes())
+def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Table:
+    counted, config = simulator.count(program.to_bytes()), program.config
     # Copies that end a program belong to no layer of the region.
-    cuts = [*tilings, *[None] * (len(counted) - len(tilings))]
-    rows = tuple(
-        Row(layer, program.config, counters, cut)
-        for layer, counters, cut in zip(program.layers, counted, cuts, strict=True)
-        if counters["instructions"]
-    )
+    cuts = [one and one.tiling for one, _ in zip_longest(plans, counted)]
+    layers = zip(program.layers, counted, cuts, strict=True)
+    rows = tuple(Row(*one[:1], config, *one[1:]) for one in layers if one[1]["instructions"])
     names = simulator.load().counter_names().split()
     total = {name: sum(row.counters[name] for row in rows) for name in names}
-    whole = Row("total", program.config, total)
-    return Table(name, program.config, rows, whole, _needed(program))
+    return Table(name, config, rows, Row("total", config, total), _needed(program))
 
 
 def _needed(program: Program) -> int:

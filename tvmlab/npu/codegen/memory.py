@@ -1,11 +1,10 @@
 """Memory planning: which values stay in SRAM from one layer to the next, and where.
 
-The SRAM has two parts: below, each layer lays out the buffers of its tiles; above, in the resident
-region, values stay from the layer that makes them to the last that reads them. The resident region
-is filled from the top in one walk over the layers, each value in the first gap that holds it; a
-value without a gap goes to a tensor in DRAM. The buffers of a layer reach up to the lowest value
-that is resident while it works. Several sizes of the resident region are tried, and the cost model
-chooses the fastest.
+The lower part of the SRAM holds the buffers of a layer's tiles. In the upper part, the resident
+region, values stay from the layer that makes them to the last that reads them: one walk over the
+layers puts each value in the highest gap that holds it, and a value without a gap in DRAM. The
+buffers of a layer reach up to the lowest value that is resident then. The cost model chooses the
+fastest of several sizes of the resident region.
 """
 
 from __future__ import annotations
@@ -16,16 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .tiling import (
-    COPY,
-    LayerShape,
-    Residency,
-    Tiling,
-    granule,
-    plan,
-    shape_of,
-    smallest,
-)
+from .tiling import COPY, LayerShape, Residency, Tiling, granule, plan, shape_of, smallest
 
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
@@ -76,11 +66,12 @@ class Plan:
 
 def plan_memory(region: Region, config: Config) -> Plan:
     """Decide what stays in SRAM, and tile each layer; all layers must fit (`tiling.fits`)."""
+    views = [isinstance(layer, View) for layer in region.layers]
     shapes = [
-        None if isinstance(layer, View) else shape_of(layer, region.values)
-        for layer in region.layers
+        None if view else shape_of(layer, region.values)
+        for view, layer in zip(views, region.layers, strict=True)
     ]
-    need = max((smallest(shape, config)[0] for shape in shapes if shape), default=0)
+    need = max((smallest(shape, config) for shape in shapes if shape), default=0)
     each, most = granule(config.sram_bytes), config.sram_bytes - max(need, COPY)
     sizes = [min(config.sram_bytes * eighths // 8, most - each) for eighths in EIGHTHS]
     tried = dict.fromkeys(max(0, size - size % each) for size in sizes)
@@ -201,12 +192,10 @@ class BufferPool:
 
     def get(self, key: Hashable, fill: Callable[[int], None]) -> int:
         """Return the buffer that holds a thing, or fill the next one with it."""
-        if key in self._held:
-            return self.addresses[self._held.index(key)]
-        address = self.take()
-        self._held[self._next - 1] = key
-        fill(address)
-        return address
+        if key not in self._held:
+            fill(self.take())
+            self._held[self._next - 1] = key
+        return self.addresses[self._held.index(key)]
 
     def take(self) -> int:
         """Return the next buffer."""
@@ -229,11 +218,9 @@ class RingAllocator:
     def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[BufferPool]:
         """Place groups of buffers, given as size and number, below a limit."""
         apart = [(-(-size // self._granule) * self._granule, count) for size, count in sizes]
-        room = sum(size * count for size, count in apart)
-        if room <= limit:
+        if sum(size * count for size, count in apart) <= limit:
             sizes = apart
-        else:
-            room = sum(size * count for size, count in sizes)
+        room = sum(size * count for size, count in sizes)
         at = self._end if self._end + room <= limit else 0
         found = []
         for size, count in sizes:

@@ -185,12 +185,12 @@ class Tiling:
     table_slots: int
     out_slots: int
     sum_slots: int
-    image_bytes: tuple[int, ...]
     table_bytes: int
     weight_bytes: int
     out_bytes: int
     sums: int
     cycles: int
+    image_bytes: tuple[int, ...]
 
 
 def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | None:
@@ -203,24 +203,17 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
         return f"{config.sram_bytes} bytes of SRAM are too few for any layer"
     if isinstance(layer, View):
         return None
-    shape = shape_of(layer, values)
-    need, window = smallest(shape, config)
-    if need > config.sram_bytes:
-        return (
-            f"its smallest tile needs {need:,} bytes of SRAM (a window of "
-            f"{shape.reach[0]}x{shape.reach[1]} over {window:,} channels); there are "
-            f"{config.sram_bytes:,}"
-        )
+    need, there = smallest(shape_of(layer, values), config), config.sram_bytes
+    if need > there:
+        return f"its smallest tile needs {need:,} bytes of SRAM; there are {there:,}"
     return None
 
 
 @lru_cache(maxsize=4096)
-def smallest(shape: LayerShape, config: Config) -> tuple[int, int]:
-    """Return the bytes that the smallest tile needs, and its input channels."""
+def smallest(shape: LayerShape, config: Config) -> int:
+    """Return the bytes that the smallest tile needs."""
     found = _candidates(shape, (Residency.NHWC,) * (len(shape.in_bytes) + 1), config)
-    found = _only(found, found.sums * found.sum_slots <= config.accumulators)
-    at = int(np.argmin(found.room))
-    return int(found.room[at]), int(found.in_channels[at])
+    return int(found.room[found.sums * found.sum_slots <= config.accumulators].min())
 
 
 @lru_cache(maxsize=4096)
@@ -235,20 +228,12 @@ def plan(
     kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
     if not kept.any():
         return None
-    found = _only(found, kept)
+    found = SimpleNamespace(**{name: array[..., kept] for name, array in vars(found).items()})
     found.cycles = _cycles(found, shape, places, config)
     followed = found.channels == shape.out_channels
     at = int(np.argmin(np.where(followed, 1, 1 + FOLLOWED) * found.cycles))
-    sizes: dict[str, Any] = {
-        field.name: int(getattr(found, field.name)[at])
-        for field in fields(Tiling)
-        if field.name != "image_bytes"
-    }
-    return Tiling(image_bytes=tuple(int(size) for size in found.image_bytes[:, at]), **sizes)
-
-
-def _only(found: SimpleNamespace, kept: npt.NDArray[np.bool_]) -> SimpleNamespace:
-    return SimpleNamespace(**{name: array[..., kept] for name, array in vars(found).items()})
+    sizes: Any = (int(getattr(found, field.name)[at]) for field in fields(Tiling)[:-1])
+    return Tiling(*sizes, tuple(found.image_bytes[:, at].tolist()))
 
 
 def _up(a: Any, b: Any) -> Any:
@@ -395,7 +380,7 @@ def _traffic(
     if shape.kind is Kind.MATMUL:
         # Tiles of the image are loaded again for each group of output channels, unless they stay.
         again = np.where((t.down * t.across == 1) & (t.steps == 1), 1, t.groups) * t.steps
-    box, size = (t.in_rows, t.in_cols, t.in_channels), (*shape.in_size, shape.in_channels)
+    box, size = (t.in_rows, t.in_cols, t.in_channels), shape.image(False)
     for each, place in zip(shape.in_bytes, places[:-1], strict=True):
         if place is not Residency.SRAM:
             count = count + again * spots
@@ -404,7 +389,7 @@ def _traffic(
         box, stored = (t.rows, t.cols, t.channels), spots * t.groups
         if shape.kind is Kind.MEAN:
             box, stored = (t.rows * 0 + 1, t.rows * 0 + 1, t.channels), shape.images * t.groups
-        size = (*shape.out_size, shape.out_channels)
+        size = shape.image(True)
         count = count + stored
         moved = moved + stored * _bus(box, size, shape.out_bytes, places[-1], config)
     return count, moved
