@@ -174,7 +174,8 @@ def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Ta
     # Copies that end a program belong to no layer of the region.
     cuts = [one and one.tiling for one, _ in zip_longest(plans, counted)]
     layers = zip(program.layers, counted, cuts, strict=True)
-    rows = tuple(Row(*one[:1], config, *one[1:]) for one in layers if one[1]["instructions"])
+    found = (Row(layer, config, counters, cut) for layer, counters, cut in layers)
+    rows = tuple(row for row in found if row.counters["instructions"])
     names = simulator.load().counter_names().split()
     total = {name: sum(row.counters[name] for row in rows) for name in names}
     return Table(name, config, rows, Row("total", config, total), _needed(program))

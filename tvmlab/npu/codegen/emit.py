@@ -177,8 +177,9 @@ class TileEmitter:
                     if key not in self.blocks:
                         padding = bytes([pad_value % 256]) * (rows * size)
                         self.blocks[key] = self.target.add_constants(padding)
-                    at, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
-                    self.emit(isa.Load, self.target.number, at, to, 1, *counts, 0, 0, view.row, 1)
+                    start, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
+                    last = (to, 1, *counts, 0, 0, view.row, 1)
+                    self.emit(isa.Load, self.target.number, start, *last)
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
 
@@ -287,55 +288,35 @@ def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: lis
 
 def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
     """Convolve on the array, or each channel by itself on the vector unit."""
-    shape = tiles.shape
+    shape, dtype = tiles.shape, tiles.images[0].dtype
     for image, box in tiles.tiles():
         tables = tiles.lookup(layer.rescale, layer.bias, box)
         sums = tiles.sums.take()
-        down, across = tiles.needed(box)
-        rows = Box(down.first, across.first, box.c, down.size, across.size, box.channels)
+        (y, rows, top), (x, cols, left) = tiles.needed(box)
+        window = (*shape.kernel, *shape.strides)
+        parts = [Box(y, x, c, rows, cols, depth) for c, depth in tiles.steps]
         if layer.depthwise:
-            view = tiles.image(0, image, rows)
-            fields = _window(tiles, layer, view, rows, (down, across), tables.weights, box, sums)
-            tiles.emit(isa.Depthwise, *fields, tables.bias, Dtype[layer.weights.dtype.name])
-        elif shape.folded:
+            parts = [Box(y, x, box.c, rows, cols, box.channels)]
+        if shape.folded:
             # A pixel is what a line of the window sees: its taps are channels.
-            stride, taps = shape.strides[1], shape.kernel[1]
-            first, cols = box.x * stride - shape.pads[1], (box.cols - 1) * stride + taps
-            seen = Box(down.first, first, 0, down.size, cols, shape.in_channels)
-            view = tiles.image(0, image, seen, layer.pad_value)
-            view = view._replace(pixel=stride * view.pixel)
-            part = seen._replace(cols=box.cols, channels=taps * shape.in_channels)
-            spans = down, Span(0, box.cols, 0)
-            fields = _window(tiles, layer, view, part, spans, tables.weights, box, sums)
-            tiles.emit(isa.Matmul, *fields, tables.bias)
-        else:
-            for i, (first, depth) in enumerate(tiles.steps):
-                part = rows._replace(c=first, channels=depth)
-                view, weights = tiles.image(0, image, part), tiles.weights_at(i, box, tables)
-                fields = _window(tiles, layer, view, part, (down, across), weights, box, sums)
-                tiles.emit(isa.Matmul, *fields, -1 if i else tables.bias)
+            (height, taps), (down, stride), left = shape.kernel, shape.strides, 0
+            window = height, 1, down, 1
+            x, cols = box.x * stride - shape.pads[1], (box.cols - 1) * stride + taps
+            parts = [Box(y, x, 0, rows, cols, shape.in_channels)]
+        for i, part in enumerate(parts):
+            view = tiles.image(0, image, part, layer.pad_value)
+            if shape.folded:
+                view = view._replace(pixel=stride * view.pixel)
+                part = part._replace(cols=box.cols, channels=taps * shape.in_channels)
+            weights = tiles.weights_at(i, box, tables)
+            data = (*view, dtype, *part[3:], top, left, layer.pad_value, weights)
+            fields = (*data, *window, *shape.dilation, *box[3:], sums, -1 if i else tables.bias)
+            if layer.depthwise:
+                tiles.emit(isa.Depthwise, *fields, Dtype[layer.weights.dtype.name])
+            else:
+                tiles.emit(isa.Matmul, *fields)
         ends = layer.sum_low, layer.sum_high
         _requantize(tiles, layer.rescale, image, box, sums, tables, ends)
-
-
-def _window(
-    tiles: TileEmitter,
-    layer: Convolution,
-    view: View,
-    part: Box,
-    spans: tuple[Span, Span],
-    weights: int,
-    box: Box,
-    sums: int,
-) -> tuple[int, ...]:
-    """Return the fields of a convolution, all but the bias."""
-    shape = tiles.shape
-    kernel, strides = shape.kernel, shape.strides
-    if shape.folded:
-        kernel, strides = (kernel[0], 1), (strides[0], 1)
-    data = (*view, tiles.images[0].dtype, *part[3:])
-    pads = spans[0].pad, spans[1].pad, layer.pad_value
-    return (*data, *pads, weights, *kernel, *strides, *shape.dilation, *box[3:], sums)
 
 
 def _requantize(

@@ -69,14 +69,15 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
     rings = [RingAllocator(granule(size)) for size in (config.sram_bytes, config.accumulators)]
     target = Target(instructions, bytearray(), len(tensors), config, *rings)
     for i, (layer, cut) in enumerate(zip(region.layers, plan.layers, strict=True)):
+        if cut is None:
+            continue
         images = []
-        for name in (*layer.inputs, layer.output) if cut else ():
+        for name in (*layer.inputs, layer.output):
             storage = plan.storages[name]
             place = plan.resident.get(storage.made), numbers[name], home(storage)
             size = cut.shape.image(name == layer.output)
             images.append(Image(*size, storage.value.dtype, *place))
-        if cut:
-            emit(target, i, layer, cut, images)
+        emit(target, i, layer, cut, images)
     for to, name in enumerate(region.outputs, len(region.inputs)):
         source = numbers[name]
         # An output that is an input, or another output, too.

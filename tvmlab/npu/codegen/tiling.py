@@ -43,22 +43,10 @@ def granule(size: int) -> int:
     return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
-class Kind(Enum):
-    """Which instructions a layer is made of."""
-
-    MATMUL = "matmul"
-    DEPTHWISE = "depthwise"
-    ADD = "add"
-    POOL = "pool"
-    MEAN = "mean"
-
-
-class Residency(Enum):
-    """Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost."""
-
-    SRAM = "sram"
-    NHWC = "nhwc"
-    NCHW = "nchw"
+#: Which instructions a layer is made of.
+Kind = Enum("Kind", "MATMUL DEPTHWISE ADD POOL MEAN")
+#: Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost.
+Residency = Enum("Residency", "SRAM NHWC NCHW")
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
     images, in_rows, in_cols, in_channels = values[layer.inputs[0]].nhwc
     _, out_rows, out_cols, out_channels = values[layer.output].nhwc
     kind = _KINDS[type(layer)]
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"table_bytes": 0}
     if isinstance(layer, (Convolution, Pool)):
         more |= {"strides": layer.strides, "dilation": layer.dilation, "pads": layer.pads[:2]}
     if isinstance(layer, Pool):
@@ -148,15 +136,13 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
     if isinstance(layer, Mean):
         out_rows = out_cols = 1  # of each image, also where the result is a matrix
     if isinstance(layer, (Convolution, Mean)):
-        rescale = layer.rescale
-        size = rescale.multipliers.itemsize + (4 if rescale.shifts.size else 0)
-        which = "table_bytes" if rescale.multipliers.size > 1 else "fixed_bytes"
-        more[which] = size if rescale.multipliers.size else 0
+        tables = layer.rescale.multipliers, layer.rescale.shifts
+        which = "table_bytes" if tables[0].size > 1 else "fixed_bytes"
+        more[which] = sum(table.itemsize for table in tables if table.size)
     if isinstance(layer, Convolution):
         kind = Kind.DEPTHWISE if layer.depthwise else Kind.MATMUL
-        more["kernel"] = layer.weights.shape[:2]
-        more["weight_bytes"] = layer.weights.dtype.itemsize
-        more["table_bytes"] = more.get("table_bytes", 0) + 4
+        more |= {"kernel": layer.weights.shape[:2], "weight_bytes": layer.weights.itemsize}
+        more["table_bytes"] += 4
     each = tuple(values[name].dtype.bytes for name in (*layer.inputs, layer.output))
     sizes = (in_rows, in_cols), (out_rows, out_cols), in_channels, out_channels
     return LayerShape(kind, images, *sizes, each[:-1], each[-1], **more)
@@ -232,8 +218,9 @@ def plan(
     found.cycles = _cycles(found, shape, places, config)
     followed = found.channels == shape.out_channels
     at = int(np.argmin(np.where(followed, 1, 1 + FOLLOWED) * found.cycles))
-    sizes: Any = (int(getattr(found, field.name)[at]) for field in fields(Tiling)[:-1])
-    return Tiling(*sizes, tuple(found.image_bytes[:, at].tolist()))
+    names = [field.name for field in fields(Tiling)[:-1]]
+    sizes: dict[str, Any] = {name: int(getattr(found, name)[at]) for name in names}
+    return Tiling(**sizes, image_bytes=tuple(found.image_bytes[:, at].tolist()))
 
 
 def _up(a: Any, b: Any) -> Any:
