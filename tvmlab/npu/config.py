@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, fields
 
 from ..errors import InputError
 
-__all__ = ["COMPILER", "Config", "machine"]
-
 #: The machine's name for passes: in functions' attributes, and before the dot of composites' names.
 COMPILER = "tvmlab_npu"
 

@@ -18,8 +18,6 @@ from .partition import bound, layout_of
 from .patterns import Check
 from .reading import BEHIND, READERS, config_of, core, regions
 
-__all__ = ["Coverage", "Operator", "coverage"]
-
 
 @dataclass(frozen=True)
 class Operator:

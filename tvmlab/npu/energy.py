@@ -15,8 +15,6 @@ import numpy as np
 
 from .config import Config
 
-__all__ = ["SOURCE", "picojoules"]
-
 SOURCE = 'Horowitz, "Computing\'s energy problem", ISSCC 2014 (45 nm)'
 #: A product of two 8-bit integers and an addition of 32 bits, in picojoule.
 PRODUCT, ADDITION = 0.2, 0.1

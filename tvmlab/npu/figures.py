@@ -17,8 +17,6 @@ from .timeline import Phase
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DEVICES", "LayerTime", "devices", "gantt", "layer_times", "machine", "sweep"]
-
 # Fill and hatch of each kind of instruction.
 _KINDS = {
     "Load": (COLOURS[4], ""),

@@ -15,24 +15,6 @@ from dataclasses import make_dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = [
-    "INSTRUCTIONS",
-    "Add",
-    "Depthwise",
-    "Dtype",
-    "Instruction",
-    "Load",
-    "Matmul",
-    "Pool",
-    "PoolKind",
-    "Requantize",
-    "Rounding",
-    "Store",
-    "Sum",
-    "Sync",
-    "Unit",
-]
-
 
 class Unit(IntEnum):
     """What executes an instruction; units work at once, an instruction of `ALL` waits for them."""

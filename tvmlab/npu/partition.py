@@ -17,8 +17,6 @@ from .config import COMPILER, Config, machine
 from .patterns import Entry, pattern_table
 from .reading import config_of, kind, regions
 
-__all__ = ["layout_of", "partition", "relax_patterns"]
-
 
 def partition(
     mod: ir.IRModule, config: Config | None = None, *, patterns: Sequence[Entry] | None = None

@@ -20,8 +20,6 @@ from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
 from .reading import CONVERT, Unsupported, check, find, kind
 
-__all__ = ["Check", "Entry", "pattern_table"]
-
 assert quantized, "importing it fills the table with the quantized operators"
 
 Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]

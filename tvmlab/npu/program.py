@@ -32,8 +32,6 @@ from . import isa
 from .config import Config
 from .isa import INSTRUCTIONS, Dtype, Instruction, Rounding, Unit
 
-__all__ = ["MAGIC", "Dram", "Kind", "Program", "disassemble"]
-
 MAGIC = b"TVMLNPU\x01"
 
 

@@ -20,8 +20,6 @@ from .energy import SOURCE, picojoules
 from .isa import Load, Store
 from .program import Kind, Program
 
-__all__ = ["Report", "Row", "Table", "report"]
-
 
 @dataclass(frozen=True)
 class Row:
@@ -172,7 +170,7 @@ def report(of: tvm.IRModule | Program) -> Report:
 def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Table:
     counted, config = simulator.count(program.to_bytes()), program.config
     # Copies that end a program belong to no layer of the region.
-    cuts = [one and one.tiling for one, _ in zip_longest(plans, counted)]
+    cuts = [one.tiling if one else None for one, _ in zip_longest(plans, counted)]
     layers = zip(program.layers, counted, cuts, strict=True)
     found = (Row(layer, config, counters, cut) for layer, counters, cut in layers)
     rows = tuple(row for row in found if row.counters["instructions"])

@@ -23,8 +23,6 @@ from .program import Kind, Program
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["SOURCES", "count", "cycles", "described", "library", "load", "module", "simulate"]
-
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
 

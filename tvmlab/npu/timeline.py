@@ -9,8 +9,6 @@ from . import simulator
 from .isa import Sync, Unit
 from .program import Program
 
-__all__ = ["Busy", "Phase", "phases"]
-
 
 @dataclass(frozen=True)
 class Busy:
