@@ -1,9 +1,9 @@
-"""About how much energy a program takes, from what it counts.
+"""Estimate a program's energy from its counters.
 
-The constants are of 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do about
-it)", ISSCC 2014, figure 1.1.9. They say which part is large, not what a chip of today would draw.
-Counted are products, each as one of 8 bits, and the bytes at the ports of SRAM and DRAM; left out
-are what else the vector unit computes, the accumulators' own memory, and control.
+The constants are for 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do
+about it)", ISSCC 2014, figure 1.1.9. They show which part is large, not what a chip of today draws.
+The estimate counts 8-bit products and the bytes at the ports of SRAM and DRAM. It leaves out other
+work of the vector unit, the accumulators' memory, and control.
 """
 
 from __future__ import annotations

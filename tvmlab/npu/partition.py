@@ -26,20 +26,18 @@ def partition(
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Relax, its network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`). The
-        module is not changed.
+        A network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`), not changed.
     config : Config, optional
-        The machine; the default one where it is left out.
+        The machine, the default one if left out.
     patterns : sequence of tuple, optional
-        A table of your own instead of `pattern_table`'s: ``(name, pattern)`` or ``(name, pattern,
-        check)``, names starting with ``"tvmlab_npu."``.
+        Your own table in place of `pattern_table`'s; names start with ``"tvmlab_npu."``.
 
     Returns
     -------
     tvm.ir.IRModule
-        The module itself if it has regions already, or if the machine takes nothing of it; else one
-        whose functions call regions: functions with the attributes ``Codegen``, ``npu.config`` and
-        ``global_symbol``, made of composite functions in the order of the module's bindings.
+        A module whose functions call regions: functions with the attributes ``Codegen``,
+        ``npu.config`` and ``global_symbol``, made of composite functions in the order of the
+        bindings. The module itself if it has regions, or if the machine takes nothing of it.
 
     Raises
     ------
@@ -77,10 +75,10 @@ def partition(
 
 
 def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
-    """Sort a region's bindings by where the module has the first operator of each.
+    """Sort a region's bindings by the places of their operators in the module.
 
-    Relay's passes work on graphs, which have no order. An operator is known by its attributes, the
-    same object before and after; one without attributes follows its operands.
+    Relay's passes work on graphs, which have no order. The attributes of an operator, the same
+    object before and after, identify it; an operator without attributes follows its operands.
     """
     ranks: dict[int, int] = {}
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
@@ -98,10 +96,9 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
 
 
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
-    """Turn a pattern table into one for `relax.transform.FuseOpsByPattern`.
+    """Turn a pattern table into ``(name, pattern, annotations, check)`` for `FuseOpsByPattern`.
 
-    A list of ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay
-    would not cut out either: a match whose inner values are used outside of it.
+    The check also refuses a match whose inner values are used elsewhere, as Relay does.
     """
     entries = MergeComposite(table).table
     return [(name, to_dpl(pattern), {}, _Adapted(check)) for name, pattern, check in entries]

@@ -1,4 +1,4 @@
-"""Where the cycles go: a table by layer, and what the machine could not do faster."""
+"""Where the cycles go: a table by layer, and lower bounds that no tiling can beat."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ from .program import Kind, Program
 
 @dataclass(frozen=True)
 class Row:
-    """What a layer costs, or several together.
-
-    `counters` are those of `tvmlab.npu.simulator.count`; `tiling` says how the layer is cut, where
-    that is known.
-    """
+    """The cost of one layer or of several: counters of `tvmlab.npu.simulator.count`, the tiling."""
 
     name: str
     config: Config = field(repr=False)
@@ -51,10 +47,7 @@ class Row:
 
     @property
     def utilisation(self) -> float:
-        """Share of the array's products that are made in the row's cycles.
-
-        Above 1 where a layer works while another one's cycles are counted.
-        """
+        """Share of the array that is busy; above 1 in cycles that another layer is charged for."""
         return self.array_floor / self.cycles if self.cycles else 0.0
 
     @property
@@ -143,20 +136,18 @@ class Report:
 def report(of: tvm.IRModule | Program) -> Report:
     """Count what a partitioned module, or one compiled region, costs on the accelerator.
 
-    No data are needed: what a program costs does not depend on them.
+    The cost does not depend on data, so none are needed.
 
     Raises
     ------
     tvmlab.errors.InputError
-        If it is something else.
+        `of` is neither a module nor a `Program`.
     tvmlab.errors.ToolchainError
-        If the simulator, which counts, cannot be built.
+        The simulator, which counts, cannot be built.
     """
     if not isinstance(of, (Program, tvm.IRModule)):
-        raise InputError(
-            f"report takes a partitioned module or a Program, not {type(of).__name__}",
-            where="npu.report",
-        )
+        what = f"report takes a partitioned module or a Program, not {type(of).__name__}"
+        raise InputError(what, where="npu.report")
     if isinstance(of, Program):
         return Report((_table("program", of, []),))
     tables = []

@@ -12,7 +12,7 @@ from .program import Program
 
 @dataclass(frozen=True)
 class Busy:
-    """A unit at work on an instruction: its kind, its place in the program, its first cycles."""
+    """A unit at work on the instruction of number `index`, from cycle `start` to `end`."""
 
     unit: Unit
     kind: str
@@ -23,10 +23,7 @@ class Busy:
 
 @dataclass(frozen=True)
 class Phase:
-    """What stands between two syncs: the units work at once, each in its own order.
-
-    It lasts from the cycle `start` of the program to `end`; a sync takes the last cycle.
-    """
+    """The work between two syncs, from cycle `start` to `end`; a sync takes the last cycle."""
 
     start: int
     end: int
@@ -38,12 +35,9 @@ class Phase:
 
 
 def phases(program: Program) -> tuple[Phase, ...]:
-    """Give a program's phases, with every instruction's cycles, which do not depend on data.
+    """Return a program's phases, with the cycles of every instruction.
 
-    Raises
-    ------
-    tvmlab.errors.SimulationError
-        If the machine refuses the program.
+    `tvmlab.errors.SimulationError` if the machine refuses the program.
     """
     simulator.count(program.to_bytes())  # raises what the machine refuses
     found: list[Phase] = []

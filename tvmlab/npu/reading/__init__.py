@@ -13,7 +13,7 @@ from ...ir.patterns.rewriter import attribute
 from ..config import COMPILER, Config
 from ..layers import Region
 from . import operators as read
-from .scales import Composite, LayerMatch, Unsupported, check, value
+from .operators import Composite, LayerMatch, Unsupported, check, value
 
 __all__ = ["Unsupported", "check", "config_of", "core", "find", "kind", "region", "regions"]
 
