@@ -1,11 +1,10 @@
 """The accelerator's instructions: their fields, units and encoding.
 
-An instruction is a row of 32-bit words: its opcode, the number of the layer that it works for (so
-that reports can say where the time goes), then its fields in the order of the class. Addresses are
-bytes in SRAM; `sums` are places among the accumulators. Every size counts elements unless it says
-bytes. An image in SRAM is a *view*: an address, the bytes from a row to the next and from a pixel
-to the next; the channels of a pixel lie side by side. Results appear pixel by pixel, after tables
-have been read.
+An instruction is a row of 32-bit words: its opcode, the number of the layer that it belongs to, for
+reports, then its fields in the order of the class. Addresses are bytes in SRAM; `sums` are indices
+of accumulators. Sizes count elements unless they say bytes. An image in SRAM is a *view*: an
+address, and the bytes from a row and from a pixel to the next; the channels of a pixel lie side by
+side. Results appear pixel by pixel, after tables have been read.
 """
 
 from __future__ import annotations
@@ -19,19 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 class Unit(IntEnum):
     """What executes an instruction; units work at once, an instruction of `ALL` waits for them."""
 
-    DMA = 0
-    ARRAY = 1
-    VECTOR = 2
-    ALL = 3
+    DMA, ARRAY, VECTOR, ALL = range(4)
 
 
 class Dtype(IntEnum):
     """Types of numbers in memory: `int8`, `uint8`, `int16` and `int32`."""
 
-    int8 = 0
-    uint8 = 1
-    int16 = 2
-    int32 = 3
+    int8, uint8, int16, int32 = range(4)
 
     @property
     def bytes(self) -> int:
@@ -42,17 +35,12 @@ class Dtype(IntEnum):
 class Rounding(IntEnum):
     """How the vector unit multiplies an integer by a real number.
 
-    `UPWARD`, `TONEAREST` and `TFLITE` take a multiplier of 31 bits and a shift
-    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even,
-    `TFLITE_FLOAT64` in float64, half away from zero.
+    `UPWARD`, `TONEAREST` and `TFLITE` have a multiplier of 31 bits and a shift
+    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even;
+    `TFLITE_FLOAT64` multiplies in float64 and rounds half away from zero.
     """
 
-    NONE = 0
-    UPWARD = 1
-    TONEAREST = 2
-    TFLITE = 3
-    ONNX = 4
-    TFLITE_FLOAT64 = 5
+    NONE, UPWARD, TONEAREST, TFLITE, ONNX, TFLITE_FLOAT64 = range(6)
 
 
 class PoolKind(IntEnum):
@@ -63,11 +51,7 @@ class PoolKind(IntEnum):
     `average` in `tvmlab.qnn.frameworks`); `AVERAGE_ONNX` sums float32, row by row.
     """
 
-    MAX = 0
-    AVERAGE = 1
-    AVERAGE_HALF = 2
-    AVERAGE_TFLITE = 3
-    AVERAGE_ONNX = 4
+    MAX, AVERAGE, AVERAGE_HALF, AVERAGE_TFLITE, AVERAGE_ONNX = range(5)
 
 
 class Instruction:

@@ -101,16 +101,13 @@ def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
     The check also refuses a match whose inner values are used elsewhere, as Relay does.
     """
     entries = MergeComposite(table).table
-    return [(name, to_dpl(pattern), {}, _Adapted(check)) for name, pattern, check in entries]
+    return [(name, to_dpl(pattern), {}, _adapted(check)) for name, pattern, check in entries]
 
 
-class _Adapted:
-    """A check of graphs as a check of what FuseOpsByPattern found."""
+def _adapted(check: Any) -> Any:
+    """Turn a check of graphs into a check of what FuseOpsByPattern found."""
 
-    def __init__(self, check: Any) -> None:
-        self.check = check
-
-    def __call__(self, context: relax.transform.PatternCheckContext) -> bool:
+    def passes(context: relax.transform.PatternCheckContext) -> bool:
         values = dict(context.matched_bindings.items())
         for var, value in values.items():
             if not value.same_as(context.matched_expr):
@@ -118,7 +115,9 @@ class _Adapted:
                 if not isinstance(var, relax.DataflowVar) or any(u not in values for u in users):
                     return False
         block = relax.BindingBlock([relax.VarBinding(var, value) for var, value in values.items()])
-        return bool(self.check(graph.inline_bindings(relax.SeqExpr([block], context.matched_expr))))
+        return bool(check(graph.inline_bindings(relax.SeqExpr([block], context.matched_expr))))
+
+    return passes
 
 
 def layout_of(mod: ir.IRModule) -> str | None:

@@ -38,18 +38,15 @@ MAGIC = b"TVMLNPU\x01"
 class Kind(IntEnum):
     """What a tensor in DRAM is for: `CONSTANTS`, `INPUT`, `OUTPUT` or `SCRATCH`."""
 
-    CONSTANTS = 0
-    INPUT = 1
-    OUTPUT = 2
-    SCRATCH = 3
+    CONSTANTS, INPUT, OUTPUT, SCRATCH = range(4)
 
 
 @dataclass(frozen=True)
 class Dram:
     """A contiguous tensor in DRAM.
 
-    Inputs and outputs are the function's parameters, in the order of the table; constants (one
-    tensor at most, of uint8) come with the program; scratch has no contents at first.
+    Inputs and outputs are the function's parameters, in this order; constants (at most one tensor,
+    of uint8) come with the program; scratch has no contents at first.
     """
 
     kind: Kind
@@ -66,8 +63,8 @@ class Dram:
 class Program:
     """A region, compiled for a machine.
 
-    `tensors` and `layers` (their names) are told by number, `instructions` executed in this order;
-    `constants` are the contents of the tensor of kind `CONSTANTS`.
+    Instructions refer to `tensors` and `layers` (names) by number; `constants` are the contents of
+    the tensor of kind `CONSTANTS`.
     """
 
     config: Config
@@ -93,23 +90,15 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Program:
-        """Read what `to_bytes` wrote.
-
-        Raises
-        ------
-        tvmlab.errors.PackageError
-            If the bytes are no program, or are damaged.
-        """
+        """Read what `to_bytes` wrote; `tvmlab.errors.PackageError` for other or damaged bytes."""
         try:
             head = len(MAGIC) + 4
             if data[:head] != MAGIC + struct.pack("<I", zlib.crc32(data[head:])):
                 raise ValueError("the magic number or the checksum is wrong")
             return _read(io.BytesIO(data[head:]))
         except (struct.error, ValueError, KeyError, TvmlabError) as error:
-            raise PackageError(
-                f"these bytes are no program of the accelerator, or are damaged: {error}",
-                where="npu.Program.from_bytes",
-            ) from error
+            what = f"these bytes are no program of the accelerator, or are damaged: {error}"
+            raise PackageError(what, where="npu.Program.from_bytes") from error
 
 
 def _count(things: Sized) -> bytes:
@@ -159,10 +148,9 @@ def disassemble(program: Program) -> str:
 
 def _lines(program: Program) -> Iterator[str]:
     config = program.config
-    yield (
-        f"machine: {config.rows}x{config.columns} array, {config.lanes} lanes, "
-        f"{config.sram_bytes:,} bytes of SRAM, {config.accumulators:,} accumulators"
-    )
+    units = f"{config.rows}x{config.columns} array, {config.lanes} lanes"
+    memories = f"{config.sram_bytes:,} bytes of SRAM, {config.accumulators:,} accumulators"
+    yield f"machine: {units}, {memories}"
     names, kinds = [], Counter[Kind]()
     for tensor in program.tensors:  # named by what they are for, those of a kind counted
         suffix = "" if tensor.kind is Kind.CONSTANTS else str(kinds[tensor.kind])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tvm import ir, relax
 
@@ -73,13 +74,7 @@ def config_of(function: relax.Function) -> Config:
 
 
 def region(function: relax.Function) -> Region:
-    """Read a function for the machine, of a partitioned module.
-
-    Raises
-    ------
-    tvmlab.errors.CompileError
-        If there is something in it that the machine does not take.
-    """
+    """Read a function for the machine; `CompileError` for what the machine does not take."""
     try:
         return _Reader(function).region()
     except Unsupported as error:
@@ -102,7 +97,7 @@ class _Reader:
 
     def __init__(self, function: relax.Function) -> None:
         self.function = function
-        #: What each variable holds: itself if it is a tensor, else its value.
+        # What each variable holds: itself if it is a tensor, else its value.
         self.bound: dict[int, relax.Expr] = {key(param): param for param in function.params}
         self.names: dict[int, str] = {}
         self.taken: set[str] = set()
@@ -112,8 +107,12 @@ class _Reader:
     def region(self) -> Region:
         function = self.function
         for block in function.body.blocks:
-            for binding in block.bindings:
-                self._binding(binding.var, binding.value)
+            for var, bound in ((binding.var, binding.value) for binding in block.bindings):
+                self.bound[key(var)] = self.bound.get(key(bound), bound)
+                if isinstance(bound, relax.Call):
+                    match, operands = self._call(bound)
+                    self.found.append((match, [self._tensor(one) for one in operands], var))
+                    self.bound[key(var)] = var
         layouts = sorted({match.layout for match, _, _ in self.found if match.layout})
         check(len(layouts) <= 1, "the region has images in NCHW and in NHWC", CONVERT)
         variables = [*function.params, *(made for _, _, made in self.found)]
@@ -121,10 +120,10 @@ class _Reader:
         values = {name: value(name, var, (*layouts, "NCHW")[0]) for name, var in named}
         out = self.bound.get(key(function.body.body), function.body.body)
         outputs = list(out.fields) if isinstance(out, relax.Tuple) else [out]
-        layers = [
-            match.named([self._name(var) for var in inputs], self._name(made))
-            for match, inputs, made in self.found
-        ]
+        layers = []
+        for match, operands, made in self.found:
+            inputs = tuple(self._name(var) for var in operands)
+            layers.append(replace(match.layer, inputs=inputs, output=self._name(made)))
         inputs = tuple(self._name(param) for param in function.params)
         results = tuple(self._name(self._tensor(var)) for var in outputs)
         return Region(inputs, results, values, tuple(layers))
@@ -139,14 +138,6 @@ class _Reader:
             self.taken.add(name)
             self.names[key(var)] = name
         return self.names[key(var)]
-
-    def _binding(self, var: relax.Var, bound: relax.Expr) -> None:
-        if isinstance(bound, relax.Call):
-            match, inputs = self._call(bound)
-            self.found.append((match, [self._tensor(expr) for expr in inputs], var))
-            self.bound[key(var)] = var
-        else:
-            self.bound[key(var)] = self.bound.get(key(bound), bound)
 
     def _tensor(self, expr: relax.Expr) -> relax.Var:
         """Return the tensor's own variable."""

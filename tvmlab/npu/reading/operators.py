@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,10 +60,6 @@ class LayerMatch:
     output: relax.Expr
     layout: str | None = None
 
-    def named(self, inputs: Sequence[str], output: str) -> Layer:
-        """Return the layer with the names of its values."""
-        return replace(self.layer, inputs=tuple(inputs), output=output)
-
     def values(self, layout: str) -> dict[str, Value]:
         """Describe what the layer reads and makes, by `INPUTS` and `OUTPUT`."""
         pairs = zip((*INPUTS[: len(self.inputs)], OUTPUT), (*self.inputs, self.output), strict=True)
@@ -72,11 +68,7 @@ class LayerMatch:
 
 @dataclass(frozen=True)
 class Composite:
-    """A match: the call that it is about, and what stands behind the call.
-
-    That is a bias, clips of the sums to `sum_ends`, a requantize, clips of the result to `ends`:
-    each may be missing.
-    """
+    """A match: the call, a bias, clips to `sum_ends`, a requantize and clips to `ends`."""
 
     root: relax.Expr
     call: relax.Call
@@ -102,7 +94,7 @@ class Composite:
         return str(self.call.op.name).removeprefix("relax.")
 
     def bare(self) -> CallOperands:
-        """Return the operands, where nothing stands behind the operator but clips."""
+        """Return the operands of an operator that has no bias and no requantize."""
         plain = self.requantize is None and self.bias is None
         check(plain, f"qnn.requantize goes with no {self.name()}")
         return operands(self.call)
@@ -450,23 +442,24 @@ def integer_add(match: Composite) -> LayerMatch:
     if match.requantize is None:
         return _addition(match, sides, 0, _PLAIN, inputs)
     check(match.sum_ends == INT32, "sums are clipped before qnn.requantize, not after it")
-    given = operands(match.requantize)
-    scale, zero, out_scale, out_zero = scales(given)
-    plain = not (scale.ndim or zero.ndim or zero)
-    check(plain, "the sums' scale or zero point is not one, or the zero point not 0")
-    out = side(out_zero, way(given), multiplier(scale, out_scale))
-    return _addition(match, sides, 0, out, inputs)
+    return _addition(match, sides, 0, _rescaled(match.requantize, True), inputs)
 
 
 def _side(expr: relax.Expr) -> tuple[Side, relax.Expr]:
     """Read one side of an addition of int32: a requantize of 8 bits, or int32 as they are."""
     if not is_call(expr, "relax.qnn.requantize") or str(expr.args[0].ty.dtype) not in NARROW:
         return _PLAIN, expr
-    given = operands(expr)
+    return _rescaled(expr, False), expr.args[0]
+
+
+def _rescaled(call: relax.Call, sums: bool) -> Side:
+    """Read a requantize of an addition's sums, or of one side."""
+    given = operands(call)
     scale, zero, out_scale, out_zero = scales(given)
-    plain = not (scale.ndim or zero.ndim or out_zero)
-    check(plain, "a side's scale is not one, or its zero point in int32 not 0")
-    return side(zero, way(given), multiplier(scale, out_scale)), expr.args[0]
+    kept, wide = (out_zero, zero) if sums else (zero, out_zero)
+    plain = not (scale.ndim or zero.ndim or wide)
+    check(plain, "an addition has a scale or zero point by channel, or one in int32 that is not 0")
+    return side(kept, way(given), multiplier(scale, out_scale))
 
 
 def _addition(
