@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,8 @@ from tests.npu.machine_code import Bytes, convolution, regions_of, simulated
 from tests.oracles.models import as_tuple
 from tests.qnn.graphs import integers
 from tests.qnn.run import run
-from tests.short import examples, fresh
 from tvmlab import npu
-from tvmlab.npu import Config, reading, simulator
-from tvmlab.npu.codegen.memory import plan_memory
+from tvmlab.npu import Config, simulator
 from tvmlab.npu.isa import Matmul
 from tvmlab.npu.program import Kind, Program
 
@@ -98,31 +95,10 @@ def test_the_reason_names_what_is_needed_and_what_there_is() -> None:
     assert npu.coverage(npu.partition(mod, Config(sram_bytes=64 << 10))).macs_share == 1
     # One channel of the window, its weights for 16 columns, tables of 8 channels, 8 results.
     need = 16 * 16 + 16 * 16 * 16 + 8 * 4 + 8 + 8
-    reason = (
-        f"its smallest tile needs {need:,} bytes of SRAM (a window of 16x16 over 1 channels); "
-        "there are 3,000"
-    )
+    reason = f"its smallest tile needs {need:,} bytes of SRAM; there are 3,000"
     assert npu.coverage(mod, Config(sram_bytes=3000)).refused[0].reason == reason
     assert compiled(mod, Config(sram_bytes=need)).instructions
     assert npu.coverage(npu.partition(mod, Config(sram_bytes=need - 8))).regions == 0
-
-
-def test_values_never_share_bytes() -> None:
-    for number in range(examples(100)):
-        choose = random.Random(fresh(number))
-        drawn, config = graphs.Drawn(choose, 8), graphs.config(choose)
-        for function in regions_of(npu.partition(drawn.mod, config)):
-            found = plan_memory(reading.region(function), config)
-            storages = {one.made: one for one in found.storages.values()}
-            kept = [
-                (made, storages[made].read[-1], start, start + storages[made].nbytes)
-                for made, start in found.resident.items()
-            ]
-            for i, (made, last, start, end) in enumerate(kept):
-                assert 0 <= start < end <= config.sram_bytes
-                for made_2, last_2, start_2, end_2 in kept[:i]:
-                    assert last < made_2 or last_2 < made or end <= start_2 or end_2 <= start
-                assert all(one.limit <= start for one in found.layers[made : last + 1] if one)
 
 
 @pytest.mark.parametrize("side", [7, 28])

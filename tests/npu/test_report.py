@@ -1,4 +1,4 @@
-"""Reports and timelines: floors that hold, sums that add up, energy from its sources."""
+"""Reports, timelines and programs as text: floors that hold, sums that add up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvmlab.npu.codegen import regions
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Load, Sync, Unit
 from tvmlab.npu.partition import partition
-from tvmlab.npu.program import Kind, Program
+from tvmlab.npu.program import Kind, Program, disassemble
 from tvmlab.npu.report import Row, Table, report
 from tvmlab.npu.simulator import count
 from tvmlab.npu.timeline import phases
@@ -131,3 +131,26 @@ def test_a_program_that_the_machine_refuses_has_no_timeline() -> None:
     outside = replace(small_network(), instructions=(move(Load, 0, 1 << 20, 16),))
     with pytest.raises(TvmlabError):
         phases(outside)
+
+
+TEXT = """\
+machine: 16x16 array, 16 lanes, 8,192 bytes of SRAM, 512 accumulators
+tensor input0: uint8 6x6x4
+tensor constants: uint8 732
+phase 0
+    dma    load input0+0x0 -> 0x0, 6x6 of 4 bytes
+phase 1
+    array  matmul 0x0 6x6x4 uint8, window 3x3 pad 1x1, weights 0x400, bias 0x640 -> sums 0 6x6x4
+  depthwise
+phase 2
+    vector requantize sums 0 6x6x4 -> 0x1000 uint8, UPWARD by channel at 0x6a4 + 3, clip 0..255
+    vector sum address 4496, row_stride 12, pixel_stride 4, dtype 1, rows 3, cols 3, channels 4, \
+low 0, start -27, accumulate 0, sums 400
+phase 3
+    dma    store 0x1190 -> scratch0+0x0, 36 of 1 byte
+"""
+
+
+def test_a_program_as_text() -> None:
+    lines = iter(disassemble(small_network()).splitlines())
+    assert all(line in lines for line in TEXT.splitlines())  # in this order

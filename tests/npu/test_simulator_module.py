@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 import threading
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 import tvm
 
 from tests.npu import program as programs
-from tvmlab.errors import InputError, SimulationError, ToolchainError
+from tvmlab.errors import InputError, SimulationError
 from tvmlab.npu import simulator
-from tvmlab.support import toolchain
 
 DATA = programs.small_network().to_bytes()
 
@@ -96,16 +94,3 @@ def test_saved_bytes():
     for spoilt in (saved[:2], saved[:8], saved[:-1]):
         with pytest.raises(SimulationError):
             load(spoilt)
-
-
-def test_without_a_tool(tmp_path, monkeypatch):
-    for tool in map(toolchain.find_tool, ("ninja", "g++")):
-        (tmp_path / tool.path.name).symlink_to(tool.path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    # Nor was it built before: that would serve.
-    monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ToolchainError, match="is not installed") as caught:
-        simulator.library()
-    assert "cmake" in caught.value.fix

@@ -11,7 +11,6 @@ from tests.npu import graphs
 from tests.short import examples, fresh
 from tvmlab import npu
 from tvmlab.npu import codegen, simulator
-from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (
     Add,
     Depthwise,
@@ -26,7 +25,6 @@ from tvmlab.npu.isa import (
     Sync,
     Unit,
 )
-from tvmlab.npu.program import Dram, Kind, Program
 
 UNITS = (Unit.DMA, Unit.ARRAY, Unit.VECTOR)
 
@@ -145,20 +143,3 @@ def test_counts():
         for function in codegen.regions(npu.partition(drawn.mod, config)).values():
             program = codegen.program(function)
             assert simulator.count(program.to_bytes()) == counted(program)
-
-
-def test_dimensions_of_one_do_not_break_a_run():
-    config = Config(dma_burst_bytes=32, dma_bytes_per_cycle=16, dma_latency=64)
-    tensors = (Dram(Kind.INPUT, Dtype.uint8, (4096,)),)
-    for counts, strides, expected in [
-        ((1, 4, 1, 16), (0, 16, 999, 1), 64),  # one run of 64 bytes
-        ((1, 4, 1, 16), (0, 17, 999, 1), 4 * 32),  # four of 16
-        ((2, 2, 1, 16), (128, 16, 0, 1), 2 * 32),  # two of 32
-        ((1, 2, 4, 16), (0, 16, 32, 1), 8 * 32),  # neighbours, but not one after the other
-        ((1, 1, 1, 1), (5, 5, 5, 5), 32),
-        ((2, 1, 1, 16), (0, 0, 0, 1), 2 * 32),  # the same bytes twice
-    ]:
-        one = Load(0, 0, 0, 0, 1, *counts, *strides, 128, 64, 16, 1)
-        (layer,) = simulator.count(Program(config, tensors, ("",), (one,), b"").to_bytes())
-        assert layer["bus_bytes"] == expected
-        assert layer["cycles"] == layer["dma_cycles"] == 64 + ceil(expected, 16)
