@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,50 +11,35 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import tvmlab
 from tests.npu.machine_code import Bytes, cut, regions_of, upstream
-from tests.oracles.models import real_model
+from tests.npu.networks import digits, resnet8
 from tests.qnn.graphs import Network
 from tests.short import long
-from tvmlab import models, npu
+from tvmlab import npu
 from tvmlab.npu.coverage import macs
-from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 
-def check(mod, left):
+@pytest.mark.parametrize(
+    ("make", "needs", "left"),
+    [
+        (partial(digits, "QDQ"), "onnxruntime", []),
+        (partial(digits, "QOperator"), "onnxruntime", ["nn.batch_norm"]),
+        pytest.param(partial(digits, "PT2E"), "torchao", ["add"], marks=long),
+        (resnet8, "tflite", ["nn.softmax"]),
+    ],
+)
+def test_networks_are_one_region(make, needs, left):
     """Both ways make one region with all multiply-accumulates; some operators stay."""
-    mod = FakeQuantizationToInteger()(mod)
+    pytest.importorskip(needs, reason=f"{needs} is not installed")
+    mod = make()
     ways = [npu.partition(mod), upstream(mod)]
     assert cut(ways[0]) == cut(ways[1])
     for parts in ways:
         found = npu.coverage(parts)
         assert found.regions == len(regions_of(parts)) == 1
         assert found.macs_share == 1
-        assert [one.operator for one in found.refused] == left
-
-
-@pytest.mark.parametrize(("format", "first"), [("QDQ", []), ("QOperator", ["nn.batch_norm"])])
-def test_digits_by_onnx_runtime(format, first):
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    from tvmlab.models.quantized import quantized_onnx
-
-    mod = tvmlab.load(quantized_onnx(models.digits_resnet(), format=format))
-    check(mod, [*first, "qnn.quantize", "qnn.dequantize"])
-
-
-@long
-def test_digits_by_pt2e():
-    pytest.importorskip("torchao", reason="torchao is not installed")
-    from tvmlab.models.quantized import quantized_torch
-
-    mod = tvmlab.load(quantized_torch(batch=2).program)
-    check(mod, ["qnn.quantize", "qnn.dequantize", "add"])
-
-
-def test_resnet8_of_tensorflow_lite():
-    pytest.importorskip("tflite", reason="tflite is not installed")
-    mod = tvmlab.load(real_model("resnet8_int8.tflite"))
-    check(mod, ["qnn.dequantize", "nn.softmax", "qnn.quantize"])
+        names = {one.operator for one in found.refused}
+        assert names == {*left, "qnn.quantize", "qnn.dequantize"}
 
 
 def test_a_module_that_is_not_cut():
@@ -84,23 +70,20 @@ def test_the_table():
 
 
 def test_multiply_accumulates():
+    def ones(*shape):
+        return relax.const(np.ones(shape, "float32"))
+
     data = relax.Var("x", relax.TensorType((2, 6, 8, 8), "float32"))
-    builder = relax.BlockBuilder()
-
-    def count(call):
-        return macs(builder.normalize(call))
-
-    w = relax.const(np.ones((4, 6, 3, 3), "float32"))
-    assert count(op.nn.conv2d(data, w, padding=1)) == 2 * 4 * 64 * 6 * 9
-    deep = relax.const(np.ones((6, 1, 3, 3), "float32"))
-    assert count(op.nn.conv2d(data, deep, groups=6)) == 2 * 6 * 36 * 9
-    turned = relax.const(np.ones((6, 4, 3, 3), "float32"))
-    assert count(op.nn.conv2d_transpose(data, turned)) == 2 * 6 * 64 * 4 * 9
-    rows = relax.Var("r", relax.TensorType((3, 5), "float32"))
-    assert count(op.matmul(rows, relax.const(np.ones((5, 7), "float32")))) == math.prod((3, 5, 7))
     free = relax.Var("f", relax.TensorType((tvm.tirx.Var("n", "int64"), 5), "float32"))
-    assert count(op.matmul(free, relax.const(np.ones((5, 7), "float32")))) == 0
-    assert count(op.nn.relu(data)) == 0
+    for call, count in (
+        (op.nn.conv2d(data, ones(4, 6, 3, 3), padding=1), 2 * 4 * 64 * 6 * 9),
+        (op.nn.conv2d(data, ones(6, 1, 3, 3), groups=6), 2 * 6 * 36 * 9),
+        (op.nn.conv2d_transpose(data, ones(6, 4, 3, 3)), 2 * 6 * 64 * 4 * 9),
+        (op.matmul(ones(3, 5), ones(5, 7)), math.prod((3, 5, 7))),
+        (op.matmul(free, ones(5, 7)), 0),
+        (op.nn.relu(data), 0),
+    ):
+        assert macs(relax.BlockBuilder().normalize(call)) == count
 
 
 def test_a_network_that_is_not_in_integers_yet():
