@@ -21,11 +21,10 @@ from .reading import BEHIND, READERS, config_of, core, regions
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a module: where it stands, and why the accelerator does not compute it.
+    """One operator: the variable of its result, the global function around it, its cost.
 
-    `binding` is the variable of its result, `function` the global function around it. `macs` counts
-    multiply-accumulates, 0 where a shape is not known. `reason` is None for what the accelerator
-    computes.
+    `macs` counts multiply-accumulates, 0 where a shape is unknown. `reason` says why the CPU
+    computes the operator; it is None on the accelerator.
     """
 
     operator: str
@@ -86,9 +85,8 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
         The machine that reasons are about; else that of the regions, else the default one.
     """
     if not isinstance(mod, ir.IRModule):
-        raise InputError(
-            f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.coverage"
-        )
+        what = f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}"
+        raise InputError(what, where="npu.coverage")
     cut = regions(mod)
     if config is None and cut:
         config = config_of(next(iter(cut.values())))

@@ -6,6 +6,7 @@ multipliers. A layer computes the formula of its instruction (`tvmlab.npu.isa`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,6 +40,11 @@ class Value:
         if "H" not in size:
             return 1, 1, size.get("N", 1), size["C"]
         return size["N"], size["H"], size["W"], size["C"]
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.bytes
 
 
 @dataclass(frozen=True, eq=False)

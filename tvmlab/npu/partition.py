@@ -47,9 +47,8 @@ def partition(
         An entry of `patterns` has another form.
     """
     if not isinstance(mod, ir.IRModule):
-        raise InputError(
-            f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.partition"
-        )
+        what = f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}"
+        raise InputError(what, where="npu.partition")
     if cut := regions(mod).values():
         if config is not None and any(config_of(one) != config for one in cut):
             raise InputError(

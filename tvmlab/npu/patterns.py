@@ -1,8 +1,6 @@
-"""The table of patterns that the machine computes as one layer, in the form of Relay's backends.
+"""The table of patterns that the machine computes as one layer, for Relay's `MergeComposite`.
 
-An entry is ``(name, pattern, check)``, as `tvmlab.relay.transform.MergeComposite` takes it;
-`tvmlab.npu.partition.relax_patterns` turns the table into one for Relax's FuseOpsByPattern. Entries
-are tried in order, so patterns of int32 sums follow those that requantize the sums to 8 bits.
+Entries are tried in order, so patterns of int32 sums follow those that requantize the sums.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from ..ir.patterns import DFPattern, is_constant, is_op, wildcard
 from ..qnn import rows as quantized
 from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
-from .reading import CONVERT, Unsupported, check, find, kind
+from .reading import CONVERT, check, find, kind
 
 assert quantized, "importing it fills the table with the quantized operators"
 
@@ -52,10 +50,8 @@ class Check:
             check(same, orders, CONVERT)
             values = match.values(self.layout or match.layout or "NCHW")
             return fits(match.layer, values, self.config)
-        except Unsupported as error:
-            return error.reason()
-        except TvmlabError as error:  # of the reference: an invalid scale
-            return error.what
+        except TvmlabError as error:  # `Unsupported`, or the reference's: an invalid scale
+            return f"{error.what}; {error.fix}" if error.fix else error.what
 
 
 def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:

@@ -101,11 +101,7 @@ class Image:
 
 
 class Target(NamedTuple):
-    """What all layers of a program write to.
-
-    `number` is that of the tensor of the constants; `sram` and `sums` place buffers in SRAM and
-    among the accumulators.
-    """
+    """What all layers of a program write to; constants are the tensor of number `number`."""
 
     instructions: list[isa.Instruction]
     constants: bytearray
@@ -154,10 +150,7 @@ class TileEmitter:
         self.emit(isa.Load, self.target.number, block[0], address, *in_row(block[1]))
 
     def image(self, i: int, image: int, box: Box, pad_value: int = 0) -> View:
-        """Return the view of a part of an input; load the part if it is not in SRAM.
-
-        Columns may reach over the edges: then padding is laid out there.
-        """
+        """Return the view of a part of an input; load it, and padding beside the image."""
         source = self.images[i]
         if source.address is not None:
             return source.view(image, box)
@@ -247,11 +240,7 @@ class TileEmitter:
         return self.weights.get(key, lambda at: self.load_block(self.blocks[key], at))
 
     def packed_weights(self, i: int, box: Box) -> bytes:
-        """Lay out the weights of a part of the input channels as the units take them.
-
-        For the vector unit [kernel_h, kernel_w, channels], for the array int8 [blocks, kernel_h,
-        kernel_w, inputs, columns], with zeros where a block is not full.
-        """
+        """Lay out the weights of a part of the input channels as `isa` has them."""
         assert isinstance(self.layer, Convolution)
         weights, columns = self.layer.weights, self.target.config.columns
         if self.layer.depthwise:

@@ -102,10 +102,7 @@ def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[I
 
 
 def schedule_phases(program: Program) -> Iterator[Instruction]:
-    """Order a program's instructions by phases, with a `Sync` between two.
-
-    They come in an order in which they can be executed, without `Sync`.
-    """
+    """Order executable instructions without `Sync` by phases, with a `Sync` between two."""
     pieces, config = _pieces(program), program.config
     spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
     earliest = _earliest(program.instructions, spans, _unused(pieces, -1))
@@ -134,10 +131,7 @@ def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) ->
 
 
 def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bool]]:
-    """List what is read and written: memory, first byte, bytes, and whether it is written.
-
-    Between the first and the last byte of a view, all bytes count.
-    """
+    """List memories, first bytes, counts up to the last byte, and whether they are written."""
     if isinstance(one, (isa.Load, isa.Store)):
         store = isinstance(one, isa.Store)
         for memory, start, name in (

@@ -9,7 +9,6 @@ fastest of several sizes of the resident region.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
@@ -17,16 +16,16 @@ from ..config import Config
 from ..layers import Region, Value, View
 from .tiling import COPY, LayerShape, Residency, Tiling, granule, plan, shape_of, smallest
 
+_Shapes = list[LayerShape | None]
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 
 
 @dataclass
 class Storage:
-    """Bytes of one or more values: a view has the bytes of what it views.
+    """The bytes of a value and its views: numbers of layers that make (-1: none) and read it.
 
-    `made` and `read` are numbers of layers (-1: an input of the region), `source` is the number of
-    the region's input, `results` those of its outputs.
+    `source` is the number of the region's input, `results` are the numbers of its outputs.
     """
 
     value: Value
@@ -34,11 +33,6 @@ class Storage:
     read: list[int] = field(default_factory=list)
     source: int | None = None
     results: list[int] = field(default_factory=list)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.value.nhwc) * self.value.dtype.bytes
 
 
 @dataclass(frozen=True)
@@ -52,10 +46,9 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where values lie, and how each layer is computed; None for a view.
+    """Where values lie, how each layer is computed (None for a view), the estimate of cycles.
 
-    `resident` has addresses in SRAM by the number of the layer that makes a value; `cycles` is the
-    estimate of the cost model.
+    `resident` has addresses in SRAM by the number of the layer that makes a value.
     """
 
     storages: dict[str, Storage]
@@ -66,11 +59,7 @@ class Plan:
 
 def plan_memory(region: Region, config: Config) -> Plan:
     """Decide what stays in SRAM, and tile each layer; all layers must fit (`tiling.fits`)."""
-    views = [isinstance(layer, View) for layer in region.layers]
-    shapes = [
-        None if view else shape_of(layer, region.values)
-        for view, layer in zip(views, region.layers, strict=True)
-    ]
+    shapes = [shape_of(layer, region.values) for layer in region.layers]
     need = max((smallest(shape, config) for shape in shapes if shape), default=0)
     each, most = granule(config.sram_bytes), config.sram_bytes - max(need, COPY)
     sizes = [min(config.sram_bytes * eighths // 8, most - each) for eighths in EIGHTHS]
@@ -82,16 +71,15 @@ def plan_memory(region: Region, config: Config) -> Plan:
 
 def _storages(region: Region) -> dict[str, Storage]:
     """Return the bytes of every value by its name."""
-    found = {
-        name: Storage(region.values[name], -1, source=i) for i, name in enumerate(region.inputs)
-    }
+    values = region.values
+    found = {name: Storage(values[name], -1, source=i) for i, name in enumerate(region.inputs)}
     for number, layer in enumerate(region.layers):
         if isinstance(layer, View):
             found[layer.output] = found[layer.inputs[0]]
             continue
         for name in layer.inputs:
             found[name].read.append(number)
-        found[layer.output] = Storage(region.values[layer.output], number)
+        found[layer.output] = Storage(values[layer.output], number)
     for i, name in enumerate(region.outputs):
         found[name].results.append(i)
     return found
@@ -107,11 +95,7 @@ def home(storage: Storage) -> Residency:
 
 
 def _planned(
-    region: Region,
-    config: Config,
-    storages: dict[str, Storage],
-    shapes: list[LayerShape | None],
-    size: int,
+    region: Region, config: Config, storages: dict[str, Storage], shapes: _Shapes, size: int
 ) -> Plan:
     """Walk over the layers with a resident region of a size."""
     resident = _Resident(config.sram_bytes, size)
@@ -122,19 +106,18 @@ def _planned(
             plans.append(None)
             continue
         out = storages[layer.output]
-        if out.read and resident.put(number, out.nbytes):
+        if out.read and resident.put(number, out.value.nbytes):
             ending.setdefault(out.read[-1], []).append(number)
         values = [storages[name] for name in (*layer.inputs, layer.output)]
-        places = tuple(
-            Residency.SRAM if value.made in resident.kept else home(value) for value in values
-        )
+        kept, sram = resident.kept, Residency.SRAM
+        places = tuple(sram if value.made in kept else home(value) for value in values)
         # A result that stays may be stored too.
         stored = home(out) if out.results else places[-1]
         if shape.pointwise and (shape.images == 1 or Residency.NCHW not in (*places, stored)):
             shape = shape.flat()
         plans.append(_fastest(shape, places, config, resident.lowest()))
         for done in ending.pop(number, []):
-            del resident.kept[done]
+            del kept[done]
     cycles = sum(one.tiling.cycles for one in plans if one)
     return Plan(storages, resident.addresses, plans, cycles)
 
@@ -208,8 +191,7 @@ class BufferPool:
 class RingAllocator:
     """A memory in which layers lay out their buffers, each behind those of the layer before.
 
-    So the first loads of a layer find bytes that have not been used for the longest time, and need
-    not wait for the layer before. Behind the end, the next buffers start at 0.
+    The first loads of a layer need not wait then, because their bytes are the longest unused.
     """
 
     def __init__(self, granule: int) -> None:

@@ -1,13 +1,11 @@
 """Tiling: how a layer is cut into tiles that fit the SRAM and the accumulators.
 
-A tile is a block of rows, columns and channels of the result. A convolution may also cut its input
-channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of some
-output channels stay in SRAM while the image streams past them. Of all tilings that fit, `plan`
-takes the one that is fastest by the cost model, which evaluates all candidates at once in arrays.
-
-The cycles of the array and the vector unit are exact; how tiles at the edges are loaded is
-averaged. With doubled buffers the units overlap: the slowest counts, plus what comes before it
-starts and after it ends. Without them, the units wait for each other.
+A tile is a block of rows, columns and channels of the result. A convolution can also cut its input
+channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of a
+group of output channels stay in SRAM while the image streams past them. `plan` chooses the tiling
+by a cost model, which evaluates all candidates at once in arrays. The cycles of the array and the
+vector unit are exact; loads of tiles at the edges are averaged. With doubled buffers the units
+overlap, so the slowest unit counts, and the time before and after the overlap.
 """
 
 from __future__ import annotations
@@ -53,10 +51,9 @@ Residency = Enum("Residency", "SRAM NHWC NCHW")
 class LayerShape:
     """A layer's sizes; layers of equal sizes are tiled alike.
 
-    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` the multiplier and
-    shift that all channels share. In a `folded` layer the taps of a line of the window count as
-    channels of one tap: pixels side by side are bytes side by side, so that few channels fill the
-    array's rows better.
+    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` those that all
+    channels share. In a `folded` layer the taps of a line of the window count as channels of one
+    tap, because pixels side by side are bytes side by side: few channels fill more array rows.
     """
 
     kind: Kind
@@ -123,8 +120,10 @@ class LayerShape:
         return replace(self, images=1, in_size=line, out_size=line)
 
 
-def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
-    """Return the sizes of any layer but a view."""
+def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape | None:
+    """Return the sizes of a layer; None for a view."""
+    if isinstance(layer, View):
+        return None
     images, in_rows, in_cols, in_channels = values[layer.inputs[0]].nhwc
     _, out_rows, out_cols, out_channels = values[layer.output].nhwc
     kind = _KINDS[type(layer)]
@@ -181,18 +180,13 @@ class Tiling:
 
 def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | None:
     """Return why a layer cannot be cut to fit the machine; None if it can."""
-    for value in map(values.__getitem__, (*layer.inputs, layer.output)):
-        size = math.prod(value.shape) * value.dtype.bytes
-        if size >= 1 << 31:
-            return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
-    if config.sram_bytes < COPY:
-        return f"{config.sram_bytes} bytes of SRAM are too few for any layer"
-    if isinstance(layer, View):
-        return None
-    need, there = smallest(shape_of(layer, values), config), config.sram_bytes
-    if need > there:
-        return f"its smallest tile needs {need:,} bytes of SRAM; there are {there:,}"
-    return None
+    size = max(values[name].nbytes for name in (*layer.inputs, layer.output))
+    if size >= 1 << 31:
+        return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
+    shape, there = shape_of(layer, values), config.sram_bytes
+    need = max(COPY, smallest(shape, config) if shape else 0)
+    small = f"its smallest tile needs {need:,} bytes of SRAM; there are {there:,}"
+    return small if need > there else None
 
 
 @lru_cache(maxsize=4096)
@@ -206,10 +200,7 @@ def smallest(shape: LayerShape, config: Config) -> int:
 def plan(
     shape: LayerShape, places: tuple[Residency, ...], config: Config, room: int
 ) -> Tiling | None:
-    """Choose the fastest tiling whose buffers fit `room` bytes of SRAM; None if there is none.
-
-    `places` says where the inputs and, last, the result lie.
-    """
+    """Choose the fastest tiling in `room` bytes; `places` are the inputs' and the result's."""
     found = _candidates(shape, places, config)
     kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
     if not kept.any():

@@ -1,9 +1,8 @@
 """Read layers from the graph: an operator, and the clips and changes of scale around it.
 
-Scales become the numbers that `tvmlab.qnn.arithmetic` makes of them, so that the machine computes
-the same bits. Zero points of products go into the bias: ``sum((x - zx) * (w - zw))`` is
-``sum(x * (w - zw))`` and a number for each output channel, also at the borders, where padding is
-zx.
+Scales become the numbers of `tvmlab.qnn.arithmetic`. Zero points of products go into the bias:
+``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and a number for each output channel, also at
+the borders, where padding is zx.
 """
 
 from __future__ import annotations
@@ -38,11 +37,7 @@ _BUILDER = relax.BlockBuilder()
 
 
 class Unsupported(CompileError):
-    """The machine does not take an operator; the message says why, and what helps."""
-
-    def reason(self) -> str:
-        """Return both in one line."""
-        return f"{self.what}; {self.fix}" if self.fix else self.what
+    """The machine does not take an operator."""
 
 
 def check(holds: object, what: str, fix: str = "") -> None:
@@ -346,6 +341,10 @@ def _pads(a: dict[str, Any], call: str) -> Sides:
     return top, left, bottom, right
 
 
+def _steps(a: dict[str, Any], name: str, call: str) -> list[int]:
+    return windows.steps([int(size) for size in a[name]], 2, call, name)
+
+
 def _product(
     match: Composite,
     name: str,
@@ -389,13 +388,7 @@ def _narrow(weights: Array, zeros: Array, depthwise: bool) -> Array:
 
 def _window(kernel: Sequence[int], a: dict[str, Any], call: str) -> _Window:
     """Check that the machine's instructions slide a window; return its sizes as pairs."""
-    (kh, kw), (sh, sw), (dh, dw) = (
-        kernel,
-        *(
-            windows.steps([int(size) for size in a[name]], 2, call, name)
-            for name in ("strides", "dilation")
-        ),
-    )
+    (kh, kw), (sh, sw), (dh, dw) = kernel, _steps(a, "strides", call), _steps(a, "dilation", call)
     found = f"a window of {kh}x{kw} by steps of {[sh, sw]} with dilation {[dh, dw]}"
     most = f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
     check(max(kh, kw) <= MOST_KERNEL and max(sh, sw, dh, dw) <= MOST_STRIDE, found, most)
@@ -433,10 +426,7 @@ def add(match: Composite) -> LayerMatch:
 
 
 def integer_add(match: Composite) -> LayerMatch:
-    """Read an addition of int32 as PyTorch's networks have it.
-
-    Both sides may be a requantize of 8 bits to int32, a requantize to 8 bits may follow, and clips.
-    """
+    """Read PyTorch's addition: sides of int32 or requantized to it, a requantize, clips."""
     check(match.call.ty.dtype == "int32", "there is no addition of int32 where one is looked for")
     sides, inputs = zip(*map(_side, match.call.args), strict=True)
     if match.requantize is None:
@@ -515,7 +505,7 @@ def _pool(
     check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
     check(match.root.same_as(match.call), f"something stands behind {what}")
     layout = _layout(a["layout"], a["out_layout"])
-    kernel = windows.steps([int(size) for size in a["pool_size"]], 2, what, "pool_size")
+    kernel = _steps(a, "pool_size", what)
     window, pads = _window(kernel, a, what), _pads(a, what)
     name = f"{what} {kernel[0]}x{kernel[1]} {shape[layout.index('C')]}"
     made = Pool(name, INPUTS[:1], OUTPUT, kind, *window, pads, count_pad, *numbers)
