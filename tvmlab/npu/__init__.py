@@ -1,8 +1,5 @@
 """An example accelerator that computes: partition a module, generate code, simulate, account.
 
-The machine on one page
-=======================
-
 ::
 
       DRAM: inputs, outputs, constants, scratch
@@ -33,12 +30,9 @@ to shift in the next block's weights; the vector unit computes a number per lane
 **Arithmetic** is that of `tvmlab.qnn.arithmetic`, bit for bit. Zero points are folded into biases
 and padding values before (`tvmlab.npu.layers`).
 
-**Simplified** are instruction fetch, bank conflicts, refresh and errors, which do not exist; DRAM
-has one latency and aligned runs; energy is an estimate of some parts (`tvmlab.npu.energy`).
-
-**Ancestors**, with the idea of each: Gemmini (DAC 2021), a systolic array beside a scratchpad and
-accumulators; the TPU (ISCA 2017), weights that stay while data stream; VTA (IEEE Micro 2019), load,
-compute and store units that overlap; Arm's Ethos-U55, networks compiled offline to commands.
+**Simplified**: there is no instruction fetch, bank conflict, refresh or error; DRAM has one latency
+and aligned runs. Gemmini (DAC 2021), the TPU (ISCA 2017), VTA (IEEE Micro 2019) and Arm's Ethos-U55
+are its models.
 
 **To use it**, `partition` cuts a module, `coverage` lists what was taken and why the rest was not,
 and `report` counts the cost. ``tvmlab.compile(mod, "npu, llvm")`` partitions for the default

@@ -67,13 +67,8 @@ class Config:
 
 
 #: The simulator allocates these, so a damaged file must not ask for more.
-LIMITS = {
-    "rows": 256,
-    "columns": 256,
-    "lanes": 1024,
-    "sram_bytes": 64 << 20,
-    "accumulators": 16 << 20,
-}
+LIMITS = {"rows": 256, "columns": 256, "lanes": 1024}
+LIMITS |= {"sram_bytes": 64 << 20, "accumulators": 16 << 20}
 
 
 def machine(config: Config | None, where: str) -> Config:
@@ -81,9 +76,7 @@ def machine(config: Config | None, where: str) -> Config:
     if config is None:
         return Config()
     if not isinstance(config, Config):
-        raise InputError(
-            f"config is of class {type(config).__name__}, not npu.Config",
-            where=where,
-            fix="give the sizes by name: npu.Config(sram_bytes=128 << 10)",
-        )
+        fix = "give the sizes by name: npu.Config(sram_bytes=128 << 10)"
+        what = f"config is of class {type(config).__name__}, not npu.Config"
+        raise InputError(what, where=where, fix=fix)
     return config

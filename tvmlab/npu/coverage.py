@@ -166,18 +166,13 @@ class _Left:
 
     def _around(self, call: relax.Call) -> str:
         """Say why what goes with layers is left: the layer is, or there is none."""
-        around = is_call(call, *BEHIND, *_BEFORE)
+        around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
         for one in (core(call), *self.users.get(key(call), [])) if around else ():
             if key(one) in self.reasons:
                 return f"it goes with a {operator(one)} that is left"
-        if is_call(call, *_FLOATS):
+        if is_call(call, "relax.quantize", "relax.dequantize"):  # as importers leave them
             return "the machine computes integers: run FakeQuantizationToInteger first"
         return f"no pattern takes {operator(call)}{' on its own' if around else ''}"
-
-
-_BEFORE = ("relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
-#: What importers leave around float operators that stand for integer ones.
-_FLOATS = ("relax.quantize", "relax.dequantize")
 
 
 def macs(call: relax.Call) -> int:
@@ -198,14 +193,13 @@ def macs(call: relax.Call) -> int:
 
 
 def _get(call: relax.Call, name: str) -> object:
-    """Give an attribute, of a dictionary as of an object."""
     if isinstance(call.attrs, ir.DictAttrs):
         return dialect.attributes(call).get(name)
     return getattr(call.attrs, name, None)
 
 
 def _sizes(expr: relax.Expr) -> list[int]:
-    """Give a tensor's sizes; none where one is not known."""
+    """Return a tensor's sizes, or none if one of them is unknown."""
     shape = getattr(expr.ty, "shape", None)
     found = list(shape.values) if isinstance(shape, relax.ShapeExpr) else []
     known = all(isinstance(size, (int, tirx.IntImm)) for size in found)

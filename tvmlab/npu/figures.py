@@ -150,10 +150,7 @@ def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> 
 def sweep(
     sizes: Sequence[int], lines: Mapping[str, Sequence[float]], *, floors: Mapping[str, float]
 ) -> Figure:
-    """Draw how figures follow the bytes of SRAM in `sizes`, a panel for each.
-
-    `lines` has by label a number for each size, `floors` by the same label what it cannot be below.
-    """
+    """Draw a panel for each of `lines` over the bytes of SRAM in `sizes`, with its lower bound."""
     fig, panels = figure(7.4, 2.9, columns=len(lines))
     for number, (axes, (label, values)) in enumerate(zip(panels, lines.items(), strict=True)):
         axes.plot(range(len(sizes)), values, marker=MARKERS[number], color=COLOURS[number])
@@ -169,5 +166,4 @@ def sweep(
 
 
 def _size(count: int) -> str:
-    """Write a number of bytes."""
     return f"{count >> 10} KiB" if count % 1024 == 0 else f"{count:,} bytes"

@@ -46,8 +46,8 @@ class Rounding(IntEnum):
 class PoolKind(IntEnum):
     """How a window is pooled.
 
-    `AVERAGE` divides the sum of the stored integers and truncates; `AVERAGE_HALF` rounds half away
-    from zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales (`average_once` and
+    `AVERAGE` truncates the average of the stored integers; `AVERAGE_HALF` rounds half away from
+    zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales (`average_once` and
     `average` in `tvmlab.qnn.frameworks`); `AVERAGE_ONNX` sums float32, row by row.
     """
 
@@ -80,14 +80,12 @@ def _instruction(unit: Unit, names: str = "") -> Callable[[type], Any]:
     """Make the next instruction of a class: a frozen dataclass with these fields."""
 
     def wrap(cls: type) -> Any:
-        found = ("layer", *names.split())
-        body: dict[str, Any] = {"unit": unit, "opcode": len(INSTRUCTIONS) + 1, "names": found}
-        body |= {"__doc__": cls.__doc__, "__module__": __name__}
+        found, opcode = ("layer", *names.split()), len(INSTRUCTIONS) + 1
+        body = {"unit": unit, "opcode": opcode, "names": found, "__doc__": cls.__doc__}
+        how: Any = {"bases": (Instruction,), "namespace": body | {"__module__": __name__}}
         typed = [(name, int) for name in found]
-        made = make_dataclass(
-            cls.__name__, typed, bases=(Instruction,), namespace=body, frozen=True, slots=True
-        )
-        INSTRUCTIONS[len(INSTRUCTIONS) + 1] = made
+        made = make_dataclass(cls.__name__, typed, frozen=True, slots=True, **how)
+        INSTRUCTIONS[opcode] = made
         return made
 
     return wrap

@@ -1,7 +1,6 @@
-"""A region as the code generator sees it: values, and layers that have instructions.
+"""A region as the code generator sees it: values, and layers that compute as in `tvmlab.npu.isa`.
 
-Constants are folded already: zero points into the bias, a pad into the window, scales into
-multipliers. A layer computes the formula of its instruction (`tvmlab.npu.isa`).
+Zero points are folded into the bias, a pad into the window, scales into multipliers.
 """
 
 from __future__ import annotations
@@ -22,11 +21,7 @@ Sides = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of a region, of one, two or four dimensions.
-
-    `layout` is ``"NCHW"``, ``"NHWC"``, ``"NC"`` or ``"C"``, the order of inputs and results in
-    DRAM; the code generator chooses the order of the values in between.
-    """
+    """A tensor with a `layout` of NCHW, NHWC, NC or C, the order of inputs and results in DRAM."""
 
     name: str
     dtype: Dtype

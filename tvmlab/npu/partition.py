@@ -74,10 +74,9 @@ def partition(
 
 
 def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
-    """Sort a region's bindings by the places of their operators in the module.
+    """Sort a region's bindings, which Relay's passes reorder, by their operators' places before.
 
-    Relay's passes work on graphs, which have no order. The attributes of an operator, the same
-    object before and after, identify it; an operator without attributes follows its operands.
+    An operator is known by its attributes; one without attributes follows its operands.
     """
     ranks: dict[int, int] = {}
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
@@ -95,16 +94,13 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
 
 
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
-    """Turn a pattern table into ``(name, pattern, annotations, check)`` for `FuseOpsByPattern`.
-
-    The check also refuses a match whose inner values are used elsewhere, as Relay does.
-    """
+    """Turn a pattern table into one for Relax's `FuseOpsByPattern`."""
     entries = MergeComposite(table).table
     return [(name, to_dpl(pattern), {}, _adapted(check)) for name, pattern, check in entries]
 
 
 def _adapted(check: Any) -> Any:
-    """Turn a check of graphs into a check of what FuseOpsByPattern found."""
+    """Turn a check of graphs into one for Relax; inner values must not be used elsewhere."""
 
     def passes(context: relax.transform.PatternCheckContext) -> bool:
         values = dict(context.matched_bindings.items())

@@ -27,8 +27,7 @@ Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
 class Check:
     """A predicate of the pattern table: whether a machine takes a match, and why it does not.
 
-    The check reads a match as the code generator does, so a match that passes can be compiled. A
-    `layout` refuses images in the other order, a `kind` such as ``"conv2d"`` other layers.
+    A `layout` refuses images in the other order, a `kind` such as ``"conv2d"`` other layers.
     """
 
     config: Config

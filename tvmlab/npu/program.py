@@ -1,15 +1,11 @@
 """A compiled region: its instructions, tensors and constants, as bytes and as text.
 
-The bytes are little-endian: the magic number, the CRC-32 of the rest, then
+The bytes are little-endian: the magic number, the CRC-32 of the rest, then five lists, each behind
+its length (uint32), as the simulator (`tvmlab/native/npu`) reads them:
 
-- the number of sizes and the sizes of the machine (int32), in the order of `Config`'s fields;
-- the number of tensors, and for each its kind and dtype (one byte each), its number of dimensions
-  (two bytes) and its dimensions (int32);
-- the number of layers, and for each the length of its name (two bytes) and the name in UTF-8;
-- the number of words and the words of the instructions (int32);
-- the number of bytes of the constants, and those bytes.
-
-Numbers of things are uint32. The simulator (`tvmlab/native/npu`) reads the same.
+- the sizes of the machine (int32), in the order of `Config`'s fields;
+- tensors: kind and dtype (uint8), number of dimensions (uint16), dimensions (int32);
+- names of layers: length (uint16), UTF-8; then words of instructions (int32); then constants.
 """
 
 from __future__ import annotations
@@ -43,11 +39,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Dram:
-    """A contiguous tensor in DRAM.
-
-    Inputs and outputs are the function's parameters, in this order; constants (at most one tensor,
-    of uint8) come with the program; scratch has no contents at first.
-    """
+    """A contiguous tensor in DRAM; inputs and outputs are the function's parameters."""
 
     kind: Kind
     dtype: Dtype
@@ -55,16 +47,15 @@ class Dram:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.dtype.bytes
 
 
 @dataclass(frozen=True)
 class Program:
-    """A region, compiled for a machine.
+    """A compiled region; `constants` are the contents of the one tensor of kind `CONSTANTS`.
 
-    Instructions refer to `tensors` and `layers` (names) by number; `constants` are the contents of
-    the tensor of kind `CONSTANTS`.
+    Instructions refer to `tensors` and `layers` (names) by number.
     """
 
     config: Config
@@ -132,17 +123,14 @@ def _read(data: io.BytesIO) -> Program:
 def disassemble(program: Program) -> str:
     """Write a program as text: the machine, the tensors, then the phases.
 
-    Each phase lists its instructions below the names of their layers: the unit, the operation, the
-    source and the destination, or all fields by name (`Add`, `Pool`, `Sum`). Sizes are rows x
-    columns x channels, addresses are bytes in SRAM, ``sums`` are accumulators.
-    `tvmlab.errors.InputError` if it is no `Program`.
+    Instructions stand below the names of their layers: the unit, the operation, the source and the
+    destination, or all fields by name (`Add`, `Pool`, `Sum`). Sizes are rows x columns x channels,
+    addresses are bytes in SRAM. `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):
-        raise InputError(
-            f"disassemble takes a Program, not {type(program).__name__}",
-            where="npu.disassemble",
-            fix="compile a region of a partitioned module: npu.codegen.program(function)",
-        )
+        what = f"disassemble takes a Program, not {type(program).__name__}"
+        fix = "compile a region of a partitioned module: npu.codegen.program(function)"
+        raise InputError(what, where="npu.disassemble", fix=fix)
     return "\n".join(_lines(program)) + "\n"
 
 

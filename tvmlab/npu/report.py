@@ -136,8 +136,6 @@ class Report:
 def report(of: tvm.IRModule | Program) -> Report:
     """Count what a partitioned module, or one compiled region, costs on the accelerator.
 
-    The cost does not depend on data, so none are needed.
-
     Raises
     ------
     tvmlab.errors.InputError

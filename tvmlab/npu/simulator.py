@@ -29,10 +29,7 @@ Array = npt.NDArray[np.generic]
 
 
 def library() -> Path:
-    """Build the simulator, unless it is built already; return the shared library.
-
-    `tvmlab.errors.ToolchainError` if a compiler, CMake or Ninja is missing, or the build fails.
-    """
+    """Build the simulator once; `tvmlab.errors.ToolchainError` if that fails."""
     return toolchain.build_with_cmake(SOURCES, name="npu")
 
 
@@ -46,8 +43,8 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
     """Make a runtime module of the bytes of a program (`tvmlab.npu.program.Program.to_bytes`).
 
     The module has the kind ``tvmlab_npu`` and one function, `symbol`, which takes the program's
-    inputs, then its outputs, as tensors in host memory, and fills the outputs. Several threads can
-    call it at once. A process that loads a library with such a module calls `load` first.
+    inputs and outputs in host memory and fills the outputs. Several threads can call it at once. A
+    process that loads a library with such a module calls `load` first.
 
     Raises
     ------
@@ -84,10 +81,7 @@ def cycles(program: Program) -> list[int]:
 
 
 def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Execute a program with arrays of its inputs' shapes and dtypes; return its outputs.
-
-    `tvmlab.errors.SimulationError` and `tvmlab.errors.InputError` as in `module`.
-    """
+    """Execute a program with arrays, and return its outputs; errors are those of `module`."""
     loaded = module("program", program)
     tensors = Program.from_bytes(program).tensors
     needed = sum(tensor.kind == Kind.INPUT for tensor in tensors)

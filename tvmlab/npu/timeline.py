@@ -35,10 +35,7 @@ class Phase:
 
 
 def phases(program: Program) -> tuple[Phase, ...]:
-    """Return a program's phases, with the cycles of every instruction.
-
-    `tvmlab.errors.SimulationError` if the machine refuses the program.
-    """
+    """Return a program's phases; `SimulationError` if the machine refuses the program."""
     simulator.count(program.to_bytes())  # raises what the machine refuses
     found: list[Phase] = []
     work: list[Busy] = []

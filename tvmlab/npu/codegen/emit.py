@@ -35,14 +35,6 @@ class View(NamedTuple):
     pixel: int
 
 
-class Span(NamedTuple):
-    """Rows or columns to read of an image; the first window begins `pad` places before them."""
-
-    first: int
-    size: int
-    pad: int
-
-
 class Tables(NamedTuple):
     """Places of the tables of a group of channels: in their block, or in SRAM."""
 
@@ -54,6 +46,8 @@ class Tables(NamedTuple):
 
 #: The offset among the constants, and the size.
 _Block = tuple[int, int]
+#: The first row or column to read, how many, and the padding of the first window before them.
+_Span = tuple[int, int, int]
 
 
 def in_row(count: int) -> tuple[int, ...]:
@@ -198,11 +192,10 @@ class TileEmitter:
                         rows, cols = min(cut.rows, height - y), min(cut.cols, width - x)
                         yield image, Box(y, x, c, rows, cols, channels)
 
-    def needed(self, box: Box) -> tuple[Span, Span]:
+    def needed(self, box: Box) -> tuple[_Span, _Span]:
         """Return the rows and the columns of the image that a tile needs."""
         shape = self.shape
-        sizes = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
-        rows, cols = sizes
+        rows, cols = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
         return _span(box.y, box.rows, *rows), _span(box.x, box.cols, *cols)
 
     def lookup(self, rescale: Rescale, bias: Array | None, box: Box) -> Tables:
@@ -256,7 +249,7 @@ class TileEmitter:
         return full.reshape(*part.shape[:3], -1, columns).transpose(3, 0, 1, 2, 4).tobytes()
 
 
-def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> Span:
+def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> _Span:
     """Return what some windows side by side need of `length` rows or columns."""
     start = first * stride - pad
     end = start + (count - 1) * stride + reach
@@ -264,8 +257,8 @@ def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int
     if low >= high:
         # All windows lie in the padding. An instruction reads something all the same: the first
         # row, put behind the last window.
-        return Span(0, 1, end - start)
-    return Span(low, high - low, low - start)
+        return 0, 1, end - start
+    return low, high - low, low - start
 
 
 def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: list[Image]) -> None:
@@ -326,7 +319,6 @@ def _requantize(
 
 
 def _add(tiles: TileEmitter, layer: layers.Add) -> None:
-    """Add two values."""
     for image, box in tiles.tiles():
         sides: list[int] = []
         for i, (side, source) in enumerate(zip(layer.sides, tiles.images, strict=True)):
@@ -339,16 +331,15 @@ def _add(tiles: TileEmitter, layer: layers.Add) -> None:
 
 
 def _pool(tiles: TileEmitter, layer: layers.Pool) -> None:
-    """Pool windows."""
     for image, box in tiles.tiles():
-        down, across = tiles.needed(box)
-        part = Box(down.first, across.first, box.c, down.size, across.size, box.channels)
+        (y, rows, top), (x, cols, left) = tiles.needed(box)
+        part = Box(y, x, box.c, rows, cols, box.channels)
         source, view = tiles.image(0, image, part), tiles.result(image, box)
-        below = tiles.shape.in_size[0] + layer.pads[2] - part.y - part.rows
-        beside = tiles.shape.in_size[1] + layer.pads[3] - part.x - part.cols
+        below = tiles.shape.in_size[0] + layer.pads[2] - y - rows
+        beside = tiles.shape.in_size[1] + layer.pads[3] - x - cols
         data = (*source, tiles.images[0].dtype, *part[3:])
         window = (*layer.kernel, *layer.strides, *layer.dilation)
-        pads = down.pad, across.pad, below, beside, int(layer.count_pad)
+        pads = top, left, below, beside, int(layer.count_pad)
         scale = layer.in_zero, layer.out_zero, layer.multiplier, layer.shift
         tiles.emit(isa.Pool, layer.kind, *data, *window, *pads, *scale, *box[3:5], *view)
         tiles.store(image, box, view)

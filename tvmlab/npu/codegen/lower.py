@@ -1,11 +1,9 @@
-"""From a region to a program.
+"""From a region to a program: tiles of each layer, then phases in which the units overlap.
 
-Each layer becomes tiles that are loaded, computed, requantized and stored in turn. Two walks place
-these instructions in phases, so that the units work at the same time. The forward walk gives each
-instruction the earliest phase that hazards allow: after every other unit's instruction that wrote
-what it reads or used what it writes, and not before its own unit's. A phase has at most one step of
-the array and one of the vector unit, because two would fill both halves of a double buffer and then
-wait. The backward walk moves transfers to phases in which the other units leave them time.
+A forward walk gives each instruction the earliest phase that hazards allow: after every other
+unit's instruction that wrote what it reads or used what it writes, and not before its own unit's. A
+phase has at most one step of the array and one of the vector unit, because two would fill both
+halves of a double buffer and wait. A backward walk moves transfers where units leave them time.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from .emit import Image, Target, emit, in_row
 from .memory import Plan, RingAllocator, home, plan_memory
 from .tiling import granule
 
-#: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
+#: The most pieces of DRAM whose hazards are tracked.
 _PIECES = 1 << 20
 #: The first instruction of a step: the others follow in the same phase or in the next.
 _STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
@@ -175,7 +173,6 @@ def _unused(pieces: Sequence[tuple[int, int]], start: int) -> _Used:
 def _earliest(
     instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Used
 ) -> list[int]:
-    """Return the earliest phase of each instruction."""
     found = []
     taken: dict[Unit, dict[int, int]] = {Unit.ARRAY: {}, Unit.VECTOR: {}}
     for one, touched in zip(instructions, spans, strict=True):

@@ -1,10 +1,8 @@
 """Memory planning: which values stay in SRAM from one layer to the next, and where.
 
-The lower part of the SRAM holds the buffers of a layer's tiles. In the upper part, the resident
-region, values stay from the layer that makes them to the last that reads them: one walk over the
-layers puts each value in the highest gap that holds it, and a value without a gap in DRAM. The
-buffers of a layer reach up to the lowest value that is resident then. The cost model chooses the
-fastest of several sizes of the resident region.
+The lower part of the SRAM holds the buffers of a layer's tiles. The upper part, the resident
+region, holds values from the layer that makes them to the last that reads them. A value without a
+gap there goes to DRAM. The cost model chooses the fastest of several sizes of the region.
 """
 
 from __future__ import annotations
@@ -70,7 +68,6 @@ def plan_memory(region: Region, config: Config) -> Plan:
 
 
 def _storages(region: Region) -> dict[str, Storage]:
-    """Return the bytes of every value by its name."""
     values = region.values
     found = {name: Storage(values[name], -1, source=i) for i, name in enumerate(region.inputs)}
     for number, layer in enumerate(region.layers):
@@ -113,7 +110,7 @@ def _planned(
         places = tuple(sram if value.made in kept else home(value) for value in values)
         # A result that stays may be stored too.
         stored = home(out) if out.results else places[-1]
-        if shape.pointwise and (shape.images == 1 or Residency.NCHW not in (*places, stored)):
+        if shape.images == 1 or Residency.NCHW not in (*places, stored):
             shape = shape.flat()
         plans.append(_fastest(shape, places, config, resident.lowest()))
         for done in ending.pop(number, []):
@@ -128,9 +125,7 @@ def _fastest(
     """Tile a layer, with the taps of its lines folded if that is faster."""
     tiling = plan(shape, places, config, limit)
     assert tiling is not None, "a layer that fits alone fits below the resident region"
-    # Padding is only laid out where the image is loaded.
-    laid_out = places[0] is not Residency.SRAM or not shape.padded_across
-    if laid_out and shape.folds(config.rows):
+    if shape.folds(config.rows, loaded=places[0] is not Residency.SRAM):
         fold = replace(shape, folded=True)
         folded = plan(fold, places, config, limit)
         if folded is not None and folded.cycles < tiling.cycles:

@@ -95,27 +95,20 @@ class LayerShape:
         """Taps of a window."""
         return math.prod(self.kernel)
 
-    @property
-    def pointwise(self) -> bool:
-        """Whether each pixel of the result needs only the pixel at its own place."""
-        window = self.kernel, self.strides, self.pads
-        same = self.kind is not Kind.MEAN and self.in_size == self.out_size
-        return same and window == ((1, 1), (1, 1), (0, 0))
-
-    @property
-    def padded_across(self) -> bool:
-        """Whether windows reach over the left or the right edge."""
-        across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
-        return self.pads[1] > 0 or across > self.in_size[1]
-
-    def folds(self, rows: int) -> bool:
+    def folds(self, rows: int, loaded: bool) -> bool:
         """Whether folded taps take fewer blocks of the array's rows."""
         (_, taps), channels = self.kernel, self.in_channels
+        across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
+        if not loaded and (self.pads[1] > 0 or across > self.in_size[1]):
+            return False  # padding is only laid out where the image is loaded
         blocks = taps * -(-channels // rows), -(-taps * channels // rows)
         return self.kind is Kind.MATMUL and self.dilation[1] == 1 and blocks[1] < blocks[0]
 
     def flat(self) -> LayerShape:
-        """Take all pixels of all images as one line of pixels."""
+        """Take all pixels as one line, if each needs only the pixel at its own place."""
+        window, same = (self.kernel, self.strides, self.pads), self.in_size == self.out_size
+        if self.kind is Kind.MEAN or not same or window != ((1, 1), (1, 1), (0, 0)):
+            return self
         line = 1, self.images * math.prod(self.out_size)
         return replace(self, images=1, in_size=line, out_size=line)
 
@@ -156,9 +149,8 @@ class Tiling:
 
     A tile has `rows` x `cols` x `channels` of the result, less at the edges; `depth` input channels
     are added up at a time. With 2 `slots` buffers are doubled, so that one fills while the other is
-    read. There are no more buffers of a kind than tiles; `image_bytes` has the size of one for each
-    input, 0 where the input lies in SRAM. Weights come with the tables unless the depth is cut.
-    `sums` are accumulators of a tile, `cycles` the estimate of the cost model.
+    read. `image_bytes` has the size of a buffer for each input, 0 where the input lies in SRAM.
+    Weights come with the tables unless the depth is cut. `sums` are accumulators of a tile.
     """
 
     rows: int
@@ -215,7 +207,6 @@ def plan(
 
 
 def _up(a: Any, b: Any) -> Any:
-    """Divide, rounding up."""
     return -(-a // b)
 
 
@@ -302,7 +293,6 @@ def _blocks(size: int, unit: int, most: int) -> list[int]:
 def _cycles(
     t: SimpleNamespace, shape: LayerShape, places: tuple[Residency, ...], config: Config
 ) -> Any:
-    """Estimate the cycles of each tiling."""
     spots = shape.images * t.down * t.across
     tiles = spots * t.groups
     transfers, moved = _traffic(t, shape, places, config)
@@ -315,7 +305,6 @@ def _cycles(
 
 
 def _array(t: SimpleNamespace, shape: LayerShape, config: Config, count: Ints) -> Any:
-    """Cycles of the array."""
     if shape.kind is not Kind.MATMUL:
         return count * 0
     pixels = 0
@@ -332,7 +321,6 @@ def _array(t: SimpleNamespace, shape: LayerShape, config: Config, count: Ints) -
 
 
 def _vector(t: SimpleNamespace, shape: LayerShape, config: Config, tiles: Ints) -> Any:
-    """Cycles of the vector unit."""
     groups = sum(n * _up(c, config.lanes) for c, n in _ends(shape.out_channels, t.channels))
     out, summed = math.prod(shape.out_size), math.prod(shape.in_size)
     instructions, passes = {

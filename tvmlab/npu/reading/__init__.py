@@ -140,7 +140,6 @@ class _Reader:
         return self.names[key(var)]
 
     def _tensor(self, expr: relax.Expr) -> relax.Var:
-        """Return the tensor's own variable."""
         found = self.bound.get(key(expr), expr)
         check(isinstance(found, relax.Var), f"a region holds {expr}, which no layer makes")
         return found

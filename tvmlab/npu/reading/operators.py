@@ -359,7 +359,14 @@ def _product(
     check(dtype == "int32", f"the sums are {dtype}; the accumulators are int32")
     zero = int(given.zero_point("input_zero_point", given.dtype("data")))
     zeros = given.zero_point("kernel_zero_point", weights.dtype.name, channels)
-    weights = _narrow(weights[:, :, 0] if depthwise else weights, zeros, depthwise)
+    weights = weights.astype(np.int32) - zeros.astype(np.int32)
+    weights = weights[:, :, 0] if depthwise else weights
+    least, most = int(weights.min()), int(weights.max())
+    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
+    low, high = checks.limits(kind)
+    found = f"weights less their zero point go from {least} to {most}; the machine holds {kind}"
+    check(low <= least and most <= high, found, "quantize the weights with zero point 0")
+    weights = np.ascontiguousarray(weights, kind)
     bias = np.zeros(channels, np.int64)
     if match.bias is not None:
         bias += constant(match.bias.args[1], "the bias")
@@ -373,17 +380,6 @@ def _product(
         scale = scale.clipped(*match.ends)
     values = weights, bias.astype(np.int32), zero
     return Convolution(name, INPUTS[:1], OUTPUT, *values, *window[1:], pads, *match.sum_ends, scale)
-
-
-def _narrow(weights: Array, zeros: Array, depthwise: bool) -> Array:
-    """Take the zero points off the weights."""
-    weights = weights.astype(np.int32) - zeros.astype(np.int32)
-    least, most = int(weights.min()), int(weights.max())
-    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
-    low, high = checks.limits(kind)
-    found = f"weights less their zero point go from {least} to {most}; the machine holds {kind}"
-    check(low <= least and most <= high, found, "quantize the weights with zero point 0")
-    return np.ascontiguousarray(weights, kind)
 
 
 def _window(kernel: Sequence[int], a: dict[str, Any], call: str) -> _Window:
@@ -523,7 +519,11 @@ def mean(match: Composite) -> LayerMatch:
     dtype, shape = tensor(data, "the data")
     ends = limits(dtype)
     check(most >= ends[1], f"what it sums is clipped at {most}; the vector unit clips from below")
-    layout = _images(call, shape)
+    axes = tuple(sorted(int(axis) % 4 for axis in call.attrs.axis or ()))
+    layouts: dict[tuple[int, ...], str] = {(2, 3): "NCHW", (1, 2): "NHWC"}
+    images = len(shape) == 4 and axes in layouts
+    check(images, "it does not sum over all rows and columns of images, and nothing else")
+    layout = layouts[axes]
     size = dict(zip(layout, shape, strict=True))
     scale, start = SUMS, 0
     if match.requantize is not None:
@@ -536,15 +536,6 @@ def mean(match: Composite) -> LayerMatch:
     name = f"mean {size['H']}x{size['W']} {size['C']}"
     made = Mean(name, INPUTS[:1], OUTPUT, max(least, ends[0]), start, scale)
     return LayerMatch(made, (data,), match.root, layout)
-
-
-def _images(call: relax.Call, shape: tuple[int, ...]) -> str:
-    """Return the layout whose rows and columns a sum goes over."""
-    axes = sorted(int(axis) % 4 for axis in call.attrs.axis or ()) if len(shape) == 4 else []
-    layouts = {(2, 3): "NCHW", (1, 2): "NHWC"}
-    images = tuple(axes) in layouts
-    check(images, "it does not sum over all rows and columns of images, and nothing else")
-    return layouts[axes[0], axes[1]]
 
 
 def view(match: Composite) -> LayerMatch:
