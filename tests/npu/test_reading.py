@@ -7,26 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
 from tests.npu.machine_code import regions_of, simulated, upstream
 from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import run
-from tests.short import examples
 from tvmlab import npu
 from tvmlab.qnn import op as q
-
-WAYS = [
-    ("UPWARD", "int64"),
-    ("TONEAREST", "int64"),
-    ("TFLITE", "int64"),
-    ("TFLITE", "float64"),
-    ("ONNX", "float32"),
-    ("None", "None"),
-]
 
 
 def check(mod: Any, *inputs: Any, macs: float = 1.0) -> Any:
@@ -42,69 +30,6 @@ def check(mod: Any, *inputs: Any, macs: float = 1.0) -> Any:
 def data(rng: np.random.Generator, shape: Any, dtype: str) -> Any:
     ends = np.iinfo(dtype)
     return rng.integers(ends.min, ends.max + 1, shape).astype(dtype)
-
-
-@settings(max_examples=examples(60), phases=[Phase.generate])
-@given(st.data())
-def test_any_product_is_read_to_the_bit(given):
-    draw = given.draw
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    dtype = draw(st.sampled_from(["int8", "uint8"]))
-    kind = draw(st.sampled_from(["conv2d", "depthwise", "dense"]))
-    layout = draw(st.sampled_from(["NCHW", "NHWC"]))
-    out_dtype = draw(st.sampled_from(["int8", "uint8", "int32"]))
-    per_channel, c, o = draw(st.booleans()), draw(st.integers(1, 5)), draw(st.integers(1, 6))
-    o = c if kind == "depthwise" else o
-    in_zero = int(data(rng, (), dtype))
-    weight_zero = draw(st.sampled_from([0, 0, 3, -2]))
-    scales = rng.uniform(0.001, 0.02, o if per_channel else ()).astype("float32")
-    points = zero(in_zero), zero(weight_zero), scale(0.5), scale(scales / 0.5)
-    if kind == "dense":
-        net, axis = Network(((3, 4), dtype)), 1
-        w = relax.const(rng.integers(-120, 120, (o, 4)).astype("int8"))
-        sums = net.emit(q.dense(net.inputs[0], w, *points, o))
-    else:
-        axis = layout.index("C")
-        size = {"N": draw(st.integers(1, 2)), "C": c, "H": 6, "W": 5}
-        net = Network((tuple(size[letter] for letter in layout), dtype))
-        kernel = draw(st.sampled_from([(1, 1), (3, 3), (3, 2)]))
-        groups = c if kind == "depthwise" else 1
-        wide = kind == "depthwise" and draw(st.booleans()) and weight_zero == 0
-        w = rng.integers(*((-3000, 3000) if wide else (-120, 120)), (o, c // groups, *kernel))
-        w = relax.const(w.astype("int16" if wide else "int8"))
-        x = net.inputs[0]
-        if draw(st.booleans()):
-            width = {"N": (0, 0), "C": (0, 0), "H": (1, 2), "W": (0, 1)}
-            x = net.emit(
-                op.nn.pad(x, [n for letter in layout for n in width[letter]], "constant", in_zero)
-            )
-        pads = draw(st.tuples(*[st.integers(0, 1)] * 4))
-        strides = draw(st.tuples(*[st.integers(1, 2)] * 2))
-        sums = net.emit(
-            q.conv2d(x, w, *points, kernel, o, strides, pads, (1, 1), groups, layout, "OIHW")
-        )
-    if draw(st.booleans()):
-        from tvmlab.relay import op as relay_op
-
-        bias = relax.const(rng.integers(-4000, 4000, o).astype("int32"))
-        sums = net.emit(relay_op.nn.bias_add(sums, bias, axis))
-    if draw(st.booleans()):
-        sums = net.emit(op.maximum(sums, relax.const(np.int32(draw(st.integers(-500, 500))))))
-    if draw(st.booleans()):
-        rounding, computed = draw(st.sampled_from(WAYS))
-        taken = draw(st.sampled_from([0, 0, 37]))
-        out_zero = 0 if out_dtype == "int32" else int(data(rng, (), out_dtype)) // 2
-        sums = net.emit(
-            q.requantize(
-                sums, scale(scales), zero(taken), scale(0.25), zero(out_zero),
-                axis, rounding, computed, out_dtype,
-            )
-        )  # fmt: skip
-        if draw(st.booleans()) and out_dtype != "int32":
-            sums = net.emit(op.clip(sums, 20, 90))
-    mod = net.module(sums)
-    shape = [int(n) for n in mod["main"].params[0].ty.shape]
-    check(mod, data(rng, shape, dtype))
 
 
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])

@@ -140,14 +140,6 @@ def test_transfers(box, offset, address, seed):
     np.testing.assert_array_equal(stored, expected)
 
 
-def test_a_load_may_repeat_a_number():
-    one = Load(0, 0, 0, 0, 4, 1, 1, 3, 2, 0, 0, 0, 4, 0, 0, 8, 4)
-    tensors = Dram(Kind.INPUT, Dtype.int32, (2,)), Dram(Kind.OUTPUT, Dtype.int32, (3, 2))
-    program = Program(Config(), tensors, ("",), (one, cases.move(Store, 1, 0, 24)), b"")
-    (found,) = simulator.simulate(program.to_bytes(), [np.int32([5, -7])])
-    assert found.tolist() == [[5, -7]] * 3
-
-
 @pytest.mark.parametrize("dtype", [Dtype.int8, Dtype.uint8])
 def test_the_longest_sums_are_exact(dtype):
     # 4,800 products of the largest magnitude: more than float32 could sum exactly.
