@@ -28,14 +28,6 @@ def network():
     return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
 
 
-def test_one_word_cuts_and_compiles():
-    mod, x = network()
-    compiled = tvmlab.compile(mod, "npu, llvm")
-    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
-    assert (compiled(x) == run(mod, x)[0]).all()
-    assert library.runtimes(tvmlab.compile(mod).vm_executable) == []
-
-
 def test_what_is_left_for_the_processor_is_tuned(tmp_path):
     """Tasks are what the accelerator does not take; the same records serve the composite target."""
     mod, x = network()
