@@ -16,7 +16,9 @@ from tvmlab.qnn import op as qnn
 
 assert operators.__all__, "bias_add is registered by importing the rows"
 
-ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE", "ONNX")
+#: The roundings, and the dtypes that a requantize computes in.
+WAYS = {"UPWARD": ["int64"], "TONEAREST": ["int64"], "TFLITE": ["int64", "float64"]}
+WAYS |= {"ONNX": ["float32"], "None": ["None"]}
 
 
 def config(choose: random.Random) -> Config:
@@ -40,7 +42,7 @@ class Drawn:
         self.rng = np.random.default_rng(choose.randrange(2**32))
         self.layout = choose.choice(("NCHW", "NHWC"))
         self.kind = choose.choice(("int8", "uint8"))
-        self.rounding = choose.choice(ROUNDINGS)
+        self.rounding = choose.choice(sorted(WAYS))
         channels = choose.choice((1, 3, 16, choose.randrange(1, 41)))
         size = choose.randrange(1, 15), choose.randrange(1, 15)
         shape = self.shaped(choose.choice((1, 1, 2)), *size, channels)
@@ -99,7 +101,8 @@ class Drawn:
         depthwise = self.choose.random() < 0.3
         made = channels if depthwise else self.choose.choice((1, 16, self.choose.randrange(1, 50)))
         wide = depthwise and self.choose.random() < 0.4
-        low, high, dtype = (-32767, 32767, "int16") if wide else (-127, 127, "int8")
+        low, high, dtype = (-32767, 32767, "int16") if wide else (-120, 120, "int8")
+        weight_zero = 0 if wide else self.choose.choice((0, 0, 0, 3, -2))
         outer = 1 if depthwise else channels
         kernel = self.rng.integers(low, high + 1, (made, outer, *taps)).astype(dtype)
         padding = pads
@@ -118,7 +121,7 @@ class Drawn:
         if wide:
             ws = (ws / 256).astype("float32")
         sums = qnn.conv2d(
-            x, relax.const(kernel), zero(z), zero(0), scale(s), scale(ws),
+            x, relax.const(kernel), zero(z), zero(weight_zero), scale(s), scale(ws),
             tuple(taps), made, strides, padding, dilation, made if depthwise else 1,
             self.layout, kernel_layout,
         )  # fmt: skip
@@ -138,9 +141,11 @@ class Drawn:
             return sums, None, None
         out_scale, z = self.parameters()
         sums_scale = (np.float32(s) * ws).astype("float32")
+        off = 37 if self.choose.random() < 0.03 else 0  # then the sums alone are taken
+        computed = self.choose.choice(WAYS[self.rounding])
         made = qnn.requantize(
-            sums, scale(sums_scale), zero(0), scale(out_scale * 4), zero(z), axis,
-            self.rounding, out_dtype=self.kind,
+            sums, scale(sums_scale), zero(off), scale(out_scale * 4), zero(z), axis,
+            self.rounding, computed, self.kind,
         )  # fmt: skip
         made = self.net.emit(made)
         if self.choose.random() < 0.2:

@@ -18,16 +18,16 @@ Form = Literal["QDQ", "QOperator", "PT2E"]
 
 
 def digits(form: Form) -> tvm.IRModule:
-    """Give the digits network, quantized in one of three ways, for one digit."""
+    """Return the digits network, quantized in one of three ways, for one digit."""
     if form == "PT2E":
-        mod = tvmlab.load(quantized_torch(batch=1).program)
-    else:
-        mod = tvmlab.load(quantized_onnx(models.digits_resnet(), format=form))
-    return FakeQuantizationToInteger()(mod)
+        return FakeQuantizationToInteger()(tvmlab.load(quantized_torch(batch=1).program))
+    return FakeQuantizationToInteger()(
+        tvmlab.load(quantized_onnx(models.digits_resnet(), format=form))
+    )
 
 
 def resnet50(form: Form) -> tvm.IRModule:
-    """Give ResNet-50 v2, quantized in one of three ways."""
+    """Return ResNet-50 v2, quantized in one of three ways."""
     if form == "PT2E":
         mod = tvmlab.load(quantized_torch(torch_form.of(models.resnet50_v2("seeded"))).program)
     else:
@@ -36,7 +36,7 @@ def resnet50(form: Form) -> tvm.IRModule:
 
 
 def resnet8() -> tvm.IRModule:
-    """Give MLPerf Tiny's ResNet-8."""
+    """Return MLPerf Tiny's ResNet-8."""
     return FakeQuantizationToInteger()(tvmlab.load(real_model("resnet8_int8.tflite")))
 
 

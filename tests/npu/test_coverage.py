@@ -1,59 +1,48 @@
-"""What the coverage report says about calls taken and calls left."""
+"""What the coverage report says about calls taken and calls left, and the reasons."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
-import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
-import tvmlab
 from tests.npu.machine_code import Bytes, cut, regions_of, upstream
-from tests.oracles.models import real_model
-from tests.qnn.graphs import Network
+from tests.npu.networks import digits, resnet8
+from tests.qnn.graphs import Network, scale, zero
 from tests.short import long
-from tvmlab import models, npu
+from tvmlab import npu
+from tvmlab.ir.graph import typed
+from tvmlab.npu.config import Config
 from tvmlab.npu.coverage import macs
-from tvmlab.qnn.transform import FakeQuantizationToInteger
+from tvmlab.qnn import op as q
 
 
-def check(mod, left):
+@pytest.mark.parametrize(
+    ("make", "needs", "left"),
+    [
+        (partial(digits, "QDQ"), "onnxruntime", []),
+        (partial(digits, "QOperator"), "onnxruntime", ["nn.batch_norm"]),
+        pytest.param(partial(digits, "PT2E"), "torchao", ["add"], marks=long),
+        (resnet8, "tflite", ["nn.softmax"]),
+    ],
+)
+def test_networks_are_one_region(make, needs, left):
     """Both ways make one region with all multiply-accumulates; some operators stay."""
-    mod = FakeQuantizationToInteger()(mod)
+    pytest.importorskip(needs, reason=f"{needs} is not installed")
+    mod = make()
     ways = [npu.partition(mod), upstream(mod)]
     assert cut(ways[0]) == cut(ways[1])
     for parts in ways:
         found = npu.coverage(parts)
         assert found.regions == len(regions_of(parts)) == 1
         assert found.macs_share == 1
-        assert [one.operator for one in found.refused] == left
-
-
-@pytest.mark.parametrize(("format", "first"), [("QDQ", []), ("QOperator", ["nn.batch_norm"])])
-def test_digits_by_onnx_runtime(format, first):
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    from tvmlab.models.quantized import quantized_onnx
-
-    mod = tvmlab.load(quantized_onnx(models.digits_resnet(), format=format))
-    check(mod, [*first, "qnn.quantize", "qnn.dequantize"])
-
-
-@long
-def test_digits_by_pt2e():
-    pytest.importorskip("torchao", reason="torchao is not installed")
-    from tvmlab.models.quantized import quantized_torch
-
-    mod = tvmlab.load(quantized_torch(batch=2).program)
-    check(mod, ["qnn.quantize", "qnn.dequantize", "add"])
-
-
-def test_resnet8_of_tensorflow_lite():
-    pytest.importorskip("tflite", reason="tflite is not installed")
-    mod = tvmlab.load(real_model("resnet8_int8.tflite"))
-    check(mod, ["qnn.dequantize", "nn.softmax", "qnn.quantize"])
+        names = sorted(one.operator for one in found.refused)
+        assert names == sorted([*left, "qnn.quantize", "qnn.dequantize"])
 
 
 def test_a_module_that_is_not_cut():
@@ -84,23 +73,20 @@ def test_the_table():
 
 
 def test_multiply_accumulates():
+    def ones(*shape):
+        return relax.const(np.ones(shape, "float32"))
+
     data = relax.Var("x", relax.TensorType((2, 6, 8, 8), "float32"))
-    builder = relax.BlockBuilder()
-
-    def count(call):
-        return macs(builder.normalize(call))
-
-    w = relax.const(np.ones((4, 6, 3, 3), "float32"))
-    assert count(op.nn.conv2d(data, w, padding=1)) == 2 * 4 * 64 * 6 * 9
-    deep = relax.const(np.ones((6, 1, 3, 3), "float32"))
-    assert count(op.nn.conv2d(data, deep, groups=6)) == 2 * 6 * 36 * 9
-    turned = relax.const(np.ones((6, 4, 3, 3), "float32"))
-    assert count(op.nn.conv2d_transpose(data, turned)) == 2 * 6 * 64 * 4 * 9
-    rows = relax.Var("r", relax.TensorType((3, 5), "float32"))
-    assert count(op.matmul(rows, relax.const(np.ones((5, 7), "float32")))) == math.prod((3, 5, 7))
-    free = relax.Var("f", relax.TensorType((tvm.tirx.Var("n", "int64"), 5), "float32"))
-    assert count(op.matmul(free, relax.const(np.ones((5, 7), "float32")))) == 0
-    assert count(op.nn.relu(data)) == 0
+    free = relax.Var("f", relax.TensorType((tirx.Var("n", "int64"), 5), "float32"))
+    for call, count in (
+        (op.nn.conv2d(data, ones(4, 6, 3, 3), padding=1), 2 * 4 * 64 * 6 * 9),
+        (op.nn.conv2d(data, ones(6, 1, 3, 3), groups=6), 2 * 6 * 36 * 9),
+        (op.nn.conv2d_transpose(data, ones(6, 4, 3, 3)), 2 * 6 * 64 * 4 * 9),
+        (op.matmul(ones(3, 5), ones(5, 7)), math.prod((3, 5, 7))),
+        (op.matmul(free, ones(5, 7)), 0),
+        (op.nn.relu(data), 0),
+    ):
+        assert macs(relax.BlockBuilder().normalize(call)) == count
 
 
 def test_a_network_that_is_not_in_integers_yet():
@@ -108,3 +94,70 @@ def test_a_network_that_is_not_in_integers_yet():
     mod = net.module(net.fake(net.inputs[0], 0.5, 0))
     for one in npu.coverage(npu.partition(mod)).refused:
         assert "run FakeQuantizationToInteger first" in one.reason
+
+
+IMAGE, ROW = ((1, 4, 6, 6), "int8"), ((1, 4), "int8")
+ONES = np.ones((4, 4, 3, 3), "int8")
+
+
+def conv(x: Any, w: Any = ONES, points: Any = (3, 0), **how: Any) -> Any:
+    weight = w if isinstance(w, relax.Expr) else relax.const(np.asarray(w))
+    given: dict[str, Any] = {"kernel_size": None, "channels": None, **how}
+    return q.conv2d(x, weight, *map(zero, points), scale(0.5), scale(0.25), **given)
+
+
+def rescaled(x: Any, s: Any, rounding: str = "UPWARD", computed: str = "int64") -> Any:
+    return q.requantize(x, s, zero(0), scale(1e-30), zero(3), 1, rounding, computed)
+
+
+def added(x: Any, y: Any, one: float = 0.5, out: float = 0.5) -> Any:
+    points = scale(one), zero(0), scale(one), zero(0), scale(out), zero(0)
+    return q.add(x, y, *points, rounding="UPWARD")
+
+
+#: What to build of an input, the reason why the machine does not take it, and the input's type.
+CASES: tuple[tuple[Any, ...], ...] = (
+    (
+        lambda x: conv(x, q.quantize(relax.const(ONES.astype("float32")), scale(0.5), zero(0))),
+        "no constant: qnn.quantize computes it; run QnnQuantizeConstFold first",
+    ),
+    (conv, "the data are int16", ((1, 4, 6, 6), "int16")),
+    (lambda x: conv(x, data_layout="HWNC"), "the layout is HWNC", ((6, 6, 1, 4), "int8")),
+    (lambda x: conv(x, ONES[:, :2], groups=2), "4 channels become 4 in 2 groups"),
+    (lambda x: conv(x, strides=(9, 1), padding=(3, 3)), "steps of [9, 1]"),
+    (lambda x: conv(x, 120 * ONES, (3, -50)), "less their zero point go from 170 to 170"),
+    (
+        lambda x: conv(typed(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "constant", 0))),
+        "nn.pad pads with 0",
+    ),
+    (conv, "a size that is not known before it runs", ((tirx.Var("n", "int64"), 4, 6, 6), "int8")),
+    (
+        lambda x: rescaled(conv(x), scale(1.0), computed="float32"),
+        "does not compute qnn.requantize in float32 with rounding UPWARD",
+    ),
+    (
+        lambda x: rescaled(conv(x), relax.Var("s", relax.TensorType((), "float32"))),
+        "input_scale is not known when the model is compiled",
+    ),
+    (
+        lambda x: rescaled(conv(x), scale(1e30), "ONNX", "float32"),
+        "so far apart that their ratio is no float32",
+    ),
+    (lambda x: added(x, relax.const(np.ones((1, 4), "int8"))), "rhs is a constant", ROW),
+    (lambda x: added(x, x, 1e6, 0.1), "so far apart that sums may not fit int32", ROW),
+    (
+        lambda x: typed(op.nn.max_pool2d(x, (2, 2), layout="NCHW", out_layout="NHWC")),
+        "the layout is NCHW, of the result NHWC",
+    ),
+    (lambda x: typed(op.sum(typed(op.astype(x, "int32")), [2])), "all rows and columns"),
+    (lambda x: typed(op.reshape(x, (1, 144))), "moves numbers between channels"),
+    (lambda x: typed(op.nn.softmax(x)), "no pattern takes nn.softmax", ((1, 4), "float32")),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case[1]))
+def test_reasons(case: tuple[Any, ...]) -> None:
+    make, reason, *given = case
+    net = Network(*given or [IMAGE])
+    assert reason in str(npu.Check(Config()).reason(make(net.inputs[0])))
+    assert npu.Check(Config(), kind="dense").reason(net.inputs[0]) == "it is no dense"

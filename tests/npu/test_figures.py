@@ -30,51 +30,28 @@ def test_the_machine_shows_its_sizes() -> None:
     assert "256 KiB" in "\n".join(text.get_text() for text in machine(Config()).axes[0].texts)
 
 
-def every_kind() -> list[Phase]:
-    """Two phases with one instruction of each kind."""
-    kinds = [kind for kind in INSTRUCTIONS.values() if kind is not Sync]
-    work = [
-        Busy(kind.unit, kind.__name__, index, 10 * index, 10 * index + 8)
-        for index, kind in enumerate(kinds)
-    ]
-    return [Phase(0, 41, tuple(work[:4])), Phase(41, 90, tuple(work[4:]))]
-
-
 def test_a_gantt_has_a_row_a_unit_and_a_line_a_sync() -> None:
-    fig = gantt(every_kind(), title="two phases")
+    kinds = [kind for kind in INSTRUCTIONS.values() if kind is not Sync]
+    work = [Busy(one.unit, one.__name__, i, 10 * i, 10 * i + 8) for i, one in enumerate(kinds)]
+    fig = gantt([Phase(0, 41, tuple(work[:4])), Phase(41, 90, tuple(work[4:]))], title="two phases")
     (axes,) = fig.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["DMA", "ARRAY", "VECTOR"]
     assert [line.get_xdata()[0] for line in axes.lines] == [41, 90]
-    assert axes.get_xlim() == (0, 90)
-    assert axes.get_title() == "two phases"
-    spans = {}
-    for bar in axes.collections:
-        (path,) = bar.get_paths()
-        box = path.get_extents()
-        spans[round(box.x0)] = (round(box.x1), round((box.y0 + box.y1) / 2))
     rows = {Unit.DMA: 0, Unit.ARRAY: 1, Unit.VECTOR: 2}
-    wanted = {b.start: (b.end, rows[b.unit]) for phase in every_kind() for b in phase.work}
-    assert spans == wanted
-    assert set(legend(fig)) == {busy.kind for phase in every_kind() for busy in phase.work}
+    boxes = [bar.get_paths()[0].get_extents() for bar in axes.collections]
+    spans = [(round(box.x0), round(box.x1), round((box.y0 + box.y1) / 2)) for box in boxes]
+    assert spans == [(busy.start, busy.end, rows[busy.unit]) for busy in work]
+    assert set(legend(fig)) == {busy.kind for busy in work}
     drawn(fig)
 
 
-LAYERS = [
-    ("conv2d 3x3 16->16", LayerTime(1000, 200, 900, 300)),
-    ("add", LayerTime(400, 390, 0, 100)),
-    ("add", LayerTime(200, 20, 0, 190)),
-]
-
-
 def test_layers_have_a_bar_each_and_a_mark_for_each_unit() -> None:
-    fig = layer_times(LAYERS, title="layers")
+    layers = [("conv2d", LayerTime(1000, 200, 900, 300)), ("add", LayerTime(400, 390, 0, 100))]
+    fig = layer_times(layers, title="layers")
     (axes,) = fig.axes
-    assert [bar.get_width() for bar in axes.patches] == [1000, 400, 200]
-    assert [label.get_text() for label in axes.get_yticklabels()] == [name for name, _ in LAYERS]
-    assert axes.yaxis_inverted()
-    marks = [[200, 390, 20], [900, 0, 0], [300, 100, 190]]
-    assert [list(line.get_xdata()) for line in axes.lines] == marks
-    assert len({line.get_marker() for line in axes.lines}) == 3
+    assert [bar.get_width() for bar in axes.patches] == [1000, 400]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["conv2d", "add"]
+    assert [list(line.get_xdata()) for line in axes.lines] == [[200, 390], [900, 0], [300, 100]]
     names = ("DMA engine", "array", "vector unit")
     assert legend(fig) == [*(f"{name} at work" for name in names), "in all"]
     drawn(fig)
@@ -89,9 +66,6 @@ def test_a_sweep_has_a_panel_a_figure_and_its_floor() -> None:
     sizes = ["1,000 bytes", "2 KiB", "4 KiB"]
     assert [label.get_text() for label in left.get_xticklabels()] == sizes
     assert list(left.lines[1].get_ydata()) == [5, 5]
-    assert len(right.lines) == 1
-    assert left.lines[0].get_marker() != right.lines[0].get_marker()
-    assert left.get_ylim()[0] == 0
     drawn(fig)
 
 

@@ -12,7 +12,7 @@ from tvm.relax import op
 
 from tests.npu.machine_code import Bytes, called, cut, drawn, regions_of, upstream
 from tests.short import fresh
-from tvmlab import npu
+from tvmlab import npu, relay
 from tvmlab.errors import CompileError, InputError, RelayError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu import reading
@@ -59,7 +59,7 @@ def test_a_region_never_needs_its_own_result_by_way_of_another():
     assert len(cut(parts).regions) == 3
 
 
-def test_the_module_stays_and_main_keeps_what_it_said():
+def test_the_module_stays_and_is_cut_once_for_one_machine():
     net = Bytes()
     mod = net.module(net.conv(net.inputs[0]))
     mod["main"] = mod["main"].with_attrs({"num_input": 1, "mine": "yes"})
@@ -68,17 +68,11 @@ def test_the_module_stays_and_main_keeps_what_it_said():
     parts = npu.partition(mod, config)
     assert tvm_ffi.structural_equal(mod, before)
     assert called(parts["main"], "mine") == "yes"
-    assert called(parts["main"], "global_symbol")
     (region,) = regions_of(parts)
     assert Config.from_json(called(region, "npu.config")) == config
     assert called(region, "global_symbol") in {var.name_hint for var in parts.get_global_vars()}
-
-
-def test_a_module_that_is_cut_is_cut_once_and_for_one_machine():
-    net = Bytes()
-    parts = npu.partition(net.module(net.conv(net.inputs[0])))
     assert npu.partition(parts).same_as(parts)
-    assert npu.partition(parts, Config()).same_as(parts)
+    assert npu.partition(parts, config).same_as(parts)
     with pytest.raises(InputError, match="for another machine"):
         npu.partition(parts, Config(sram_bytes=1 << 20))
     with pytest.raises(InputError, match="of class dict"):
@@ -117,23 +111,13 @@ def test_sums_that_two_read_stay_whole():
 
 
 def test_branches_are_cut_too():
-    net = Bytes()
-    whole = net.module(net.conv(net.inputs[0]))
-    bare = whole["main"].without_attr("global_symbol")
-    x = relax.Var("x", relax.TensorType((1, 4, 3, 3), "uint8"))
-    flag = relax.Var("flag", relax.TensorType((), "bool"))
-    sides = [
-        relax.SeqExpr(f.body.blocks, f.body.body)
-        for f in (relax.utils.copy_with_new_vars(bare) for _ in range(2))
-        for f in [f.bind_params({f.params[0]: x})]
-    ]
-    builder = relax.BlockBuilder()
-    with builder.function("main", [flag, x]):
-        builder.emit_func_output(builder.emit(relax.If(flag, *sides)))
-    parts = npu.partition(builder.get())
+    text = """def @main(%f: bool, %x: Tensor[(1, 4), int8]) {
+      if (%f) { qnn.add(%x, %x, 0.5f, 3, 0.5f, 3, 0.5f, 3) } else { reshape(%x, newshape=[1, 4]) }
+    }"""
+    parts = npu.partition(relay.fromtext(text))
     relax.analysis.well_formed(parts)
     assert len(regions_of(parts)) == 2
-    assert npu.coverage(parts).macs_share == 1
+    assert npu.coverage(parts).operators_share == 1
 
 
 def test_images_in_the_other_order_are_refused():

@@ -26,30 +26,19 @@ def equal(found, wanted):
 
 
 @seed(fresh(6))
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(700), deadline=None)
 @given(number=st.integers(0, 2**32))
 def test_random_networks(number):
     choose = random.Random(number)
     drawn, config = graphs.Drawn(choose), graphs.config(choose)
-    cut = npu.partition(drawn.mod, config)
-    wanted, _ = run(drawn.mod, *drawn.inputs)
-    equal(simulated(cut, *drawn.inputs), wanted)
-
-
-@seed(fresh(7))
-@settings(max_examples=examples(200), deadline=None)
-@given(number=st.integers(0, 2**32))
-def test_machines_of_the_smallest_sizes(number):
-    """Tiles of a pixel, few accumulators: what does not fit stays on the CPU."""
-    choose = random.Random(number)
-    drawn = graphs.Drawn(choose)
-    config = Config(
-        rows=choose.choice((3, 8)),
-        columns=choose.choice((4, 16)),
-        lanes=5,
-        sram_bytes=choose.randrange(700, 6000),
-        accumulators=choose.randrange(7, 300),
-    )
+    if choose.random() < 0.3:  # tiles of a pixel; what does not fit stays on the CPU
+        memories = {
+            "sram_bytes": choose.randrange(700, 6000),
+            "accumulators": choose.randrange(7, 300),
+        }
+        config = Config(
+            rows=choose.choice((3, 8)), columns=choose.choice((4, 16)), lanes=5, **memories
+        )
     wanted, _ = run(drawn.mod, *drawn.inputs)
     equal(simulated(npu.partition(drawn.mod, config), *drawn.inputs), wanted)
 

@@ -13,17 +13,6 @@ from tests.npu.machine import FIXED, Machine
 from tests.short import examples
 from tvmlab.npu import simulator
 from tvmlab.npu.config import Config
-from tvmlab.npu.isa import (
-    Depthwise,
-    Dtype,
-    Load,
-    Matmul,
-    PoolKind,
-    Requantize,
-    Rounding,
-    Store,
-    Sync,
-)
 from tvmlab.npu.program import Dram, Kind, Program
 
 
@@ -37,14 +26,14 @@ def check(case):
 
 @settings(max_examples=examples(200))
 @given(st.data())
-@pytest.mark.parametrize("kind", [Matmul, Depthwise])
+@pytest.mark.parametrize("kind", [isa.Matmul, isa.Depthwise])
 def test_convolutions(kind, data):
     check(data.draw(cases.convolutions(kind)))
 
 
 @settings(max_examples=examples(150))
 @given(st.data())
-@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("rounding", list(isa.Rounding))
 def test_requantize(rounding, data):
     check(data.draw(cases.requantizes(rounding)))
 
@@ -60,19 +49,19 @@ def test_requantize_at_the_ends(rounding, shift):
     sram[: 4 * count] = multipliers.view(np.uint8)
     sram[1000 : 1000 + 4 * count] = np.full(count, shift, np.int32).view(np.uint8)
     sizes = (0, 1, 1, count, LOW, HIGH, rounding, 0, 1000, 1, 5, LOW, HIGH)
-    check(cases.Case(Requantize(0, *sizes, 2000, 0, 0, Dtype.int32), sram, sums))
+    check(cases.Case(isa.Requantize(0, *sizes, 2000, 0, 0, isa.Dtype.int32), sram, sums))
 
 
 @settings(max_examples=examples(150))
 @given(st.data())
-@pytest.mark.parametrize("rounding", list(Rounding)[:5])
+@pytest.mark.parametrize("rounding", list(isa.Rounding)[:5])
 def test_add(rounding, data):
     check(data.draw(cases.adds(rounding)))
 
 
 @settings(max_examples=examples(150))
 @given(st.data())
-@pytest.mark.parametrize("kind", list(PoolKind))
+@pytest.mark.parametrize("kind", list(isa.PoolKind))
 def test_pool(kind, data):
     check(data.draw(cases.pools(kind)))
 
@@ -106,18 +95,21 @@ def test_transfers(box, offset, address, seed):
     size, room = offset + dram_size, address + sram_size
     config = Config(sram_bytes=room)
     tensors = (
-        Dram(Kind.INPUT, Dtype.uint8, (size,)),
-        Dram(Kind.INPUT, Dtype.uint8, (room,)),
-        Dram(Kind.OUTPUT, Dtype.uint8, (room,)),
-        Dram(Kind.OUTPUT, Dtype.uint8, (size,)),
+        Dram(Kind.INPUT, isa.Dtype.uint8, (size,)),
+        Dram(Kind.INPUT, isa.Dtype.uint8, (room,)),
+        Dram(Kind.OUTPUT, isa.Dtype.uint8, (room,)),
+        Dram(Kind.OUTPUT, isa.Dtype.uint8, (size,)),
     )
     fields = (offset, address, element, *counts, *dram, *sram)
-    load, store = Load(0, 0, *fields), Store(0, 3, *fields)
+    load, store = isa.Load(0, 0, *fields), isa.Store(0, 3, *fields)
     instructions = (
-        *(cases.move(Load, 1, 0, room), load, cases.move(Store, 2, 0, room)),
-        *(cases.move(Load, 0, 0, min(size, room)), cases.move(Store, 3, 0, min(size, room))),
-        *(cases.move(Store, 3, 0, 1, at) for at in range(room, size)),
-        *(cases.move(Load, 1, 0, room), store),
+        *(cases.move(isa.Load, 1, 0, room), load, cases.move(isa.Store, 2, 0, room)),
+        *(
+            cases.move(isa.Load, 0, 0, min(size, room)),
+            cases.move(isa.Store, 3, 0, min(size, room)),
+        ),
+        *(cases.move(isa.Store, 3, 0, 1, at) for at in range(room, size)),
+        *(cases.move(isa.Load, 1, 0, room), store),
     )
     rng = np.random.default_rng(seed)
     first, second = (rng.integers(0, 256, n, np.uint8) for n in (size, room))
@@ -133,42 +125,34 @@ def test_transfers(box, offset, address, seed):
     np.testing.assert_array_equal(stored, expected)
 
 
-def test_a_load_may_repeat_a_number():
-    one = Load(0, 0, 0, 0, 4, 1, 1, 3, 2, 0, 0, 0, 4, 0, 0, 8, 4)
-    tensors = Dram(Kind.INPUT, Dtype.int32, (2,)), Dram(Kind.OUTPUT, Dtype.int32, (3, 2))
-    program = Program(Config(), tensors, ("",), (one, cases.move(Store, 1, 0, 24)), b"")
-    (found,) = simulator.simulate(program.to_bytes(), [np.int32([5, -7])])
-    assert found.tolist() == [[5, -7]] * 3
-
-
-@pytest.mark.parametrize("dtype", [Dtype.int8, Dtype.uint8])
+@pytest.mark.parametrize("dtype", [isa.Dtype.int8, isa.Dtype.uint8])
 def test_the_longest_sums_are_exact(dtype):
     # 4,800 products of the largest magnitude: more than float32 could sum exactly.
     channels = 4800
-    data = np.full(channels, 255 if dtype == Dtype.uint8 else -128, dtype.name)
+    data = np.full(channels, 255 if dtype == isa.Dtype.uint8 else -128, dtype.name)
     weights = np.full((channels, 16), -128, np.int8)
     weights[::3, 1:] = 127
     tensors = (
         Dram(Kind.INPUT, dtype, (channels,)),
-        Dram(Kind.INPUT, Dtype.int8, (channels, 16)),
-        Dram(Kind.INPUT, Dtype.int32, (16,)),
-        Dram(Kind.OUTPUT, Dtype.int32, (16,)),
+        Dram(Kind.INPUT, isa.Dtype.int8, (channels, 16)),
+        Dram(Kind.INPUT, isa.Dtype.int32, (16,)),
+        Dram(Kind.OUTPUT, isa.Dtype.int32, (16,)),
     )
     bias = np.int32([2**31 - 1, -(2**31), *range(14)])
     ends = channels, channels * 17
     instructions = (
-        cases.move(Load, 0, 0, channels),
-        cases.move(Load, 1, ends[0], channels * 16),
-        cases.move(Load, 2, ends[1], 64),
-        Sync(0),
-        Matmul(
+        cases.move(isa.Load, 0, 0, channels),
+        cases.move(isa.Load, 1, ends[0], channels * 16),
+        cases.move(isa.Load, 2, ends[1], 64),
+        isa.Sync(0),
+        isa.Matmul(
             *(0, 0, 0, 0, dtype, 1, 1, channels, 0, 0, 0, ends[0], 1, 1, 1, 1, 1, 1, 1, 1, 16),
             *(0, ends[1]),
         ),
-        Sync(0),
+        isa.Sync(0),
         cases.all_sums(0, 16),
-        Sync(0),
-        cases.move(Store, 3, 0, 64),
+        isa.Sync(0),
+        cases.move(isa.Store, 3, 0, 64),
     )
     program = Program(Config(), tensors, ("",), instructions, b"")
     (found,) = simulator.simulate(program.to_bytes(), [data, weights, bias])

@@ -32,7 +32,8 @@ def children(expr: relax.Expr) -> list[relax.Expr]:
         args: list[relax.Expr] = expr.args[:]  # a slice is read at once, an iterator item by item
         return args if isinstance(expr.op, ir.Op) else [expr.op, *args]
     if isinstance(expr, relax.Tuple):
-        return expr.fields[:]
+        fields: list[relax.Expr] = expr.fields[:]
+        return fields
     if isinstance(expr, relax.TupleGetItem):
         return [expr.tuple_value]
     if isinstance(expr, relax.If):

@@ -1,15 +1,11 @@
-"""The machine's sizes: one class, every field a number that partitioning and timing follow."""
+"""The machine's sizes, which partitioning, code generation and timing follow."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
 
-import numpy as np
-
 from ..errors import InputError
-
-__all__ = ["COMPILER", "Config", "machine"]
 
 #: The machine's name for passes: in functions' attributes, and before the dot of composites' names.
 COMPILER = "tvmlab_npu"
@@ -17,27 +13,26 @@ COMPILER = "tvmlab_npu"
 
 @dataclass(frozen=True)
 class Config:
-    """The sizes of an accelerator; `tvmlab.errors.InputError` for one that is out of range.
+    """The sizes of an accelerator; `tvmlab.errors.InputError` for a size that is out of range.
 
     Attributes
     ----------
     rows, columns : int
-        The array multiplies `rows` input channels by `columns` output channels in a cycle.
+        The array multiplies `rows` input channels by `columns` output channels per cycle.
     lanes : int
-        Numbers that the vector unit takes in a cycle.
+        Numbers that the vector unit computes per cycle.
     sram_bytes : int
-        On-chip memory of data, weights and tables, in bytes.
+        On-chip memory of data, weights and tables.
     accumulators : int
-        Sums of int32 that the array and the vector unit add up, beside the SRAM.
+        Sums of int32, which have a memory of their own.
     dma_bytes_per_cycle : int
-        What the DMA engine moves between DRAM and SRAM in a cycle; loads and stores share it.
+        Bytes that the DMA engine moves between DRAM and SRAM per cycle, loads and stores together.
     dma_burst_bytes : int
-        DRAM is read and written in pieces of this size: a shorter run costs as much.
+        DRAM is read and written in pieces of this size, so that a shorter run costs as much.
     dma_latency, vector_latency : int
-        Cycles from a transfer's start to its first byte, and from an instruction of the vector unit
-        to its first result.
+        Cycles until a transfer's first byte, and until a vector instruction's first result.
     clock_mhz : int
-        Millions of cycles a second.
+        Millions of cycles per second.
     """
 
     rows: int = 16
@@ -54,14 +49,9 @@ class Config:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, most = getattr(self, field.name), LIMITS.get(field.name, 1 << 16)
-            if isinstance(value, np.integer):
-                value = int(value)
-                object.__setattr__(self, field.name, value)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                raise InputError(
-                    f"{field.name} is {value!r}; it is a whole number from 1 to {most}",
-                    where="npu.Config",
-                )
+                what = f"{field.name} is {value!r}; it is an int from 1 to {most}"
+                raise InputError(what, where="npu.Config")
 
     def to_json(self) -> str:
         """Write the sizes as a JSON object."""
@@ -77,23 +67,16 @@ class Config:
 
 
 #: The simulator allocates these, so a damaged file must not ask for more.
-LIMITS = {
-    "rows": 256,
-    "columns": 256,
-    "lanes": 1024,
-    "sram_bytes": 64 << 20,
-    "accumulators": 16 << 20,
-}
+LIMITS = {"rows": 256, "columns": 256, "lanes": 1024}
+LIMITS |= {"sram_bytes": 64 << 20, "accumulators": 16 << 20}
 
 
 def machine(config: Config | None, where: str) -> Config:
-    """Give the configuration that somebody handed in, or the default one."""
+    """Return a public function's argument `config`, checked, or the default machine."""
     if config is None:
         return Config()
     if not isinstance(config, Config):
-        raise InputError(
-            f"config is of class {type(config).__name__}, not npu.Config",
-            where=where,
-            fix="give the sizes by name: npu.Config(sram_bytes=128 << 10)",
-        )
+        fix = "give the sizes by name: npu.Config(sram_bytes=128 << 10)"
+        what = f"config is of class {type(config).__name__}, not npu.Config"
+        raise InputError(what, where=where, fix=fix)
     return config

@@ -12,21 +12,19 @@ from tvm import ir, relax, tirx
 from ..errors import InputError
 from ..ir import dialect
 from ..ir.graph import is_call, key, rebuild
+from ..support.wording import several
 from .config import Config, machine
-from .partition import layout_of
+from .partition import bound, layout_of
 from .patterns import Check
 from .reading import BEHIND, READERS, config_of, core, regions
-
-__all__ = ["Coverage", "Operator", "coverage"]
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a module: where it stands, and why the accelerator does not compute it.
+    """One operator: the variable of its result, the global function around it, its cost.
 
-    `binding` is the variable of its result, `function` the global function that it stands in.
-    `macs` counts multiply-accumulates, 0 where a shape is not known. `reason` is None for what the
-    accelerator computes.
+    `macs` counts multiply-accumulates, 0 where a shape is unknown. `reason` says why the CPU
+    computes the operator; it is None on the accelerator.
     """
 
     operator: str
@@ -67,11 +65,9 @@ class Coverage:
     def __str__(self) -> str:
         """Make a table: the shares, and what is left with the reason, alike ones in one line."""
         macs = sum(one.macs for one in self.operators)
-        lines = [
-            f"{self.regions} region{'' if self.regions == 1 else 's'}, "
-            f"{len(self.offloaded)} of {len(self.operators)} operators "
-            f"({self.operators_share:.1%}), {self.macs_share:.2%} of {macs:,} multiply-accumulates"
-        ]
+        taken = f"{len(self.offloaded)} of {len(self.operators)} operators"
+        shares = f"({self.operators_share:.1%}), {self.macs_share:.2%} of {macs:,}"
+        lines = [f"{several(self.regions, 'region')}, {taken} {shares} multiply-accumulates"]
         left = Counter((one.operator, one.reason) for one in self.refused)
         width = max((len(name) for name, _ in left), default=0)
         lines += [f"{count:5} {name:{width}}  {reason}" for (name, reason), count in left.items()]
@@ -89,36 +85,29 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
         The machine that reasons are about; else that of the regions, else the default one.
     """
     if not isinstance(mod, ir.IRModule):
-        raise InputError(
-            f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.coverage"
-        )
+        what = f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}"
+        raise InputError(what, where="npu.coverage")
     cut = regions(mod)
     if config is None and cut:
         config = config_of(next(iter(cut.values())))
     check = Check(machine(config, "npu.coverage"), layout_of(mod))
     found: list[Operator] = []
     for var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            name = str(var.name_hint)
-            if name in cut:
-                found += _inside(function, name)
-            else:
-                found += _Left(name, check, bool(cut)).operators(function)
+        name = str(var.name_hint)
+        if name in cut:
+            found += _inside(function, name)
+        elif isinstance(function, relax.Function):
+            found += _Left(name, check, bool(cut)).operators(function)
     return Coverage(tuple(found), len(cut))
-
-
-def _bindings(body: relax.Expr) -> Iterator[relax.Binding]:
-    for block in getattr(body, "blocks", ()):
-        yield from block.bindings
 
 
 def _inside(function: relax.Function, name: str) -> Iterator[Operator]:
     """List the operators of a region: those of a composite function at each of its calls."""
-    local = {key(b.var): b.value for b in _bindings(function.body)}
-    for binding in _bindings(function.body):
-        value = binding.value
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    local = {key(binding.var): binding.value for binding in bindings}
+    for var, value in ((binding.var, binding.value) for binding in bindings):
         if _is_operator(value):
-            yield Operator(operator(value), str(binding.var.name), name, macs(value), None)
+            yield Operator(operator(value), str(var.name), name, macs(value), None)
         elif isinstance(value, relax.Call):
             called = local.get(key(value.op), value.op)
             yield from _inside(called, name) if isinstance(called, relax.Function) else ()
@@ -145,32 +134,22 @@ class _Left:
 
     def operators(self, function: relax.Function) -> Iterator[Operator]:
         """List them, of branches and functions inside too."""
-        self._collect(function.body)
+        for var, value in bound(function.body):
+            if isinstance(value, relax.Var):
+                self.values[key(var)] = self.values.get(key(value), value)
+            elif _is_operator(value):
+                # Values take the place of variables, so that calls have calls as operands.
+                args = [self.values.get(key(arg), arg) for arg in value.args]
+                self.values[key(var)] = made = rebuild(value, args)
+                self.calls.append((var, made))
+                for arg in args:
+                    self.users.setdefault(key(arg), []).append(made)
         for _, call in self.calls:
             if str(call.op.name) in READERS:
                 self.reasons[key(call)] = self._core(call)
         for var, call in self.calls:
             reason = self.reasons.get(key(call)) or self._around(call)
             yield Operator(operator(call), str(var.name), self.name, macs(call), reason)
-
-    def _collect(self, body: relax.Expr) -> None:
-        """Put values in the place of variables, so that calls have calls as operands."""
-        for binding in _bindings(body):
-            value = binding.value
-            if isinstance(value, relax.Function):
-                self._collect(value.body)
-            elif isinstance(value, relax.If):
-                self._collect(value.true_branch)
-                self._collect(value.false_branch)
-            elif isinstance(value, relax.Var):
-                self.values[key(binding.var)] = self.values.get(key(value), value)
-            elif _is_operator(value):
-                args = [self.values.get(key(arg), arg) for arg in value.args]
-                made = rebuild(value, args)
-                self.values[key(binding.var)] = made
-                self.calls.append((binding.var, made))
-                for arg in args:
-                    self.users.setdefault(key(arg), []).append(made)
 
     def _core(self, call: relax.Call) -> str:
         """Say why a layer is left, with what stands behind it."""
@@ -180,27 +159,20 @@ class _Left:
             if name not in names or not users[0].args[0].same_as(root):
                 break
             root, names = users[0], names - {name if "requantize" in name else ""}
-        why = self.check.reason(root)
-        if why is not None:
-            return why
-        if not self.partitioned:
-            return "the machine takes it, but nothing of the module was cut out: partition it"
-        return "the machine takes it, but no pattern of the table matches it as it stands"
+        left = "nothing of the module was cut out: partition it"
+        if self.partitioned:
+            left = "no pattern of the table matches it as it stands"
+        return self.check.reason(root) or f"the machine takes it, but {left}"
 
     def _around(self, call: relax.Call) -> str:
         """Say why what goes with layers is left: the layer is, or there is none."""
-        around = is_call(call, *BEHIND, *_BEFORE)
+        around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
         for one in (core(call), *self.users.get(key(call), [])) if around else ():
             if key(one) in self.reasons:
                 return f"it goes with a {operator(one)} that is left"
-        if is_call(call, *_FLOATS):
+        if is_call(call, "relax.quantize", "relax.dequantize"):  # as importers leave them
             return "the machine computes integers: run FakeQuantizationToInteger first"
         return f"no pattern takes {operator(call)}{' on its own' if around else ''}"
-
-
-_BEFORE = ("relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
-#: What importers leave around float operators that stand for integer ones.
-_FLOATS = ("relax.quantize", "relax.dequantize")
 
 
 def macs(call: relax.Call) -> int:
@@ -221,14 +193,13 @@ def macs(call: relax.Call) -> int:
 
 
 def _get(call: relax.Call, name: str) -> object:
-    """Give an attribute, of a dictionary as of an object."""
     if isinstance(call.attrs, ir.DictAttrs):
         return dialect.attributes(call).get(name)
     return getattr(call.attrs, name, None)
 
 
 def _sizes(expr: relax.Expr) -> list[int]:
-    """Give a tensor's sizes; none where one is not known."""
+    """Return a tensor's sizes, or none if one of them is unknown."""
     shape = getattr(expr.ty, "shape", None)
     found = list(shape.values) if isinstance(shape, relax.ShapeExpr) else []
     known = all(isinstance(size, (int, tirx.IntImm)) for size in found)

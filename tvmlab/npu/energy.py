@@ -1,9 +1,8 @@
-"""About how much energy a program takes, from what it counts.
+"""Estimate a program's energy from its counters.
 
-The constants are of 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do about
-it)", ISSCC 2014, figure 1.1.9. They say which part is large, not what a chip of today would draw.
-Counted are products, each as one of 8 bits, and the bytes at the ports of SRAM and DRAM; left out
-are what else the vector unit computes, the accumulators' own memory, and control.
+The constants are for 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do
+about it)", ISSCC 2014, figure 1.1.9. They show which part is large, not what a chip of today draws.
+The estimate counts 8-bit products and bytes at the ports of SRAM and DRAM, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import numpy as np
 
 from .config import Config
 
-__all__ = ["SOURCE", "picojoules"]
-
 SOURCE = 'Horowitz, "Computing\'s energy problem", ISSCC 2014 (45 nm)'
 #: A product of two 8-bit integers and an addition of 32 bits, in picojoule.
 PRODUCT, ADDITION = 0.2, 0.1
@@ -27,10 +24,9 @@ DRAM = 1300.0
 
 
 def picojoules(counters: Mapping[str, int], config: Config) -> dict[str, float]:
-    """Estimate the energy of what `tvmlab.npu.simulator.count` counted, by part.
+    """Estimate the energy by part; `counters` are those of `tvmlab.npu.simulator.count`.
 
-    Between the sizes of `SRAM` the energy of an access is interpolated in the logarithm of the
-    size; smaller and larger memories count as the nearest.
+    The energy of an access is interpolated in the logarithm of the size of the `SRAM`.
     """
     sizes = [math.log2(size) for size in SRAM]
     access = float(np.interp(math.log2(config.sram_bytes), sizes, list(SRAM.values())))

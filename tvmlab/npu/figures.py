@@ -1,4 +1,4 @@
-"""Pictures of the accelerator and of what it does; they differ in more than colour."""
+"""Figures of the accelerator and of its work; marks differ in more than colour."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from .timeline import Phase
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["DEVICES", "LayerTime", "devices", "gantt", "layer_times", "machine", "sweep"]
 
 # Fill and hatch of each kind of instruction.
 _KINDS = {
@@ -40,30 +38,27 @@ DEVICES = ("accelerator", "CPU", "data")
 def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
     """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, before it is partitioned.
 
-    Operators are of the kind of their device, the CPU for the bindings named in `on_cpu`;
-    parameters and constants are data. Scales and zero points are left out.
+    Operators have the kind of their device, the CPU for the bindings named in `on_cpu`; parameters
+    and constants are data. Scales and zero points are left out.
     """
-    main = mod["main"]
     names: dict[relax.Expr, str] = {}
     boxes: dict[str, Box] = {}
 
-    def data(expr: relax.Expr) -> None:
-        if expr not in names and isinstance(expr.ty, relax.TensorType) and expr.ty.ndim > 0:
-            names[expr] = str(len(names))
-            label = getattr(expr, "name_hint", "constant")
-            boxes[names[expr]] = Box(f"{label}\n{expr.ty.dtype}", DEVICES[2])
+    def add(expr: relax.Expr, label: str, kind: str, operands: Sequence[str] = ()) -> None:
+        names[expr] = str(len(names))
+        boxes[names[expr]] = Box(f"{label}\n{expr.ty.dtype}", kind, operands)
 
-    for param in main.params:
-        data(param)
-    for binding in (binding for block in main.body.blocks for binding in block.bindings):
-        operands = list(getattr(binding.value, "args", []))
-        for operand in operands:
-            data(operand)
-        known = [names[operand] for operand in operands if operand in names]
-        names[binding.var] = str(len(names))
-        op = binding.value.op.name.removeprefix("relax.").removeprefix("relay.")
-        device = DEVICES[1 if binding.var.name_hint in on_cpu else 0]
-        boxes[names[binding.var]] = Box(f"{op}\n{binding.var.ty.dtype}", device, known)
+    for param in mod["main"].params:
+        add(param, param.name_hint, DEVICES[2])
+    for block in mod["main"].body.blocks:
+        for var, value in ((binding.var, binding.value) for binding in block.bindings):
+            operands = getattr(value, "args", [])
+            for one in operands:
+                if one not in names and isinstance(one.ty, relax.TensorType) and one.ty.ndim > 0:
+                    add(one, "constant", DEVICES[2])
+            known = [names[operand] for operand in operands if operand in names]
+            op = value.op.name.removeprefix("relax.").removeprefix("relay.")
+            add(var, op, DEVICES[var.name_hint in on_cpu], known)
     return boxes
 
 
@@ -74,34 +69,28 @@ def machine(config: Config) -> Figure:
     axes.set_xlim(0, 10.1)
     axes.set_ylim(0, 4.4)
     axes.set_axis_off()
-    memories = {
-        "DRAM\n\ninputs, outputs,\nconstants": (0.1, 0.5, 1.7, 3.4),
-        f"SRAM\n{_size(config.sram_bytes)}\n\ndata, weights,\ntables": (4.5, 0.5, 1.7, 3.4),
-        f"accumulators\n{config.accumulators:,}\nint32": (8.6, 1.6, 1.4, 1.2),
-    }
-    units = {
-        f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle": (2.5, 1.5, 1.3, 1.4),
-        f"array\n{config.rows} x {config.columns}\nint8": (6.9, 2.7, 1.1, 1.2),
-        f"vector unit\n{config.lanes} lanes": (6.9, 0.5, 1.1, 1.2),
-    }
-    for parts, shape, fill in (
-        (memories, "square,pad=0", "white"),
-        (units, "round,pad=0,rounding_size=0.25", "#CDE9DF"),
-    ):
-        for text, (left, bottom, width, height) in parts.items():
-            look = {"boxstyle": shape, "edgecolor": "black", "facecolor": fill}
-            axes.add_patch(patches.FancyBboxPatch((left, bottom), width, height, **look))
-            middle = left + width / 2, bottom + height / 2
-            axes.text(*middle, text, ha="center", va="center", fontsize=8.5)
-    for begin, end, style in (
-        ((1.8, 2.2), (2.5, 2.2), "<->"),
-        ((3.8, 2.2), (4.5, 2.2), "<->"),
-        ((6.2, 3.3), (6.9, 3.3), "->"),
-        ((6.2, 1.1), (6.9, 1.1), "<->"),
-        ((8.0, 3.3), (9.0, 2.8), "->"),
-        ((8.0, 1.1), (9.0, 1.6), "<->"),
-    ):
-        axes.annotate("", end, begin, arrowprops={"arrowstyle": style, "linewidth": 1.4})
+    memory = {"boxstyle": "square,pad=0", "edgecolor": "black", "facecolor": "white"}
+    unit = {"boxstyle": "round,pad=0,rounding_size=0.25", "edgecolor": "black"}
+    unit["facecolor"] = "#CDE9DF"
+    sram = f"SRAM\n{_size(config.sram_bytes)}\n\ndata, weights,\ntables"
+    boxes: list[tuple[str, float, float, float, float, dict[str, str]]] = [
+        ("DRAM\n\ninputs, outputs,\nconstants", 0.1, 0.5, 1.7, 3.4, memory),
+        (sram, 4.5, 0.5, 1.7, 3.4, memory),
+        (f"accumulators\n{config.accumulators:,}\nint32", 8.6, 1.6, 1.4, 1.2, memory),
+        (f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle", 2.5, 1.5, 1.3, 1.4, unit),
+        (f"array\n{config.rows} x {config.columns}\nint8", 6.9, 2.7, 1.1, 1.2, unit),
+        (f"vector unit\n{config.lanes} lanes", 6.9, 0.5, 1.1, 1.2, unit),
+    ]
+    for text, left, bottom, width, height, look in boxes:
+        axes.add_patch(patches.FancyBboxPatch((left, bottom), width, height, **look))
+        middle = left + width / 2, bottom + height / 2
+        axes.text(*middle, text, ha="center", va="center", fontsize=8.5)
+    ways = [((1.8, 2.2), (2.5, 2.2)), ((3.8, 2.2), (4.5, 2.2))]
+    ways += [((6.2, 1.1), (6.9, 1.1)), ((8.0, 1.1), (9.0, 1.6))]
+    one = [((6.2, 3.3), (6.9, 3.3)), ((8.0, 3.3), (9.0, 2.8))]
+    for begin, end in ways + one:
+        arrow = {"arrowstyle": "->" if (begin, end) in one else "<->", "linewidth": 1.4}
+        axes.annotate("", end, begin, arrowprops=arrow)
     said = "square corners: memories; round corners: units, which work at once"
     axes.text(0.1, 0.05, said, fontsize=8)
     return fig
@@ -113,15 +102,10 @@ def gantt(phases: Sequence[Phase], *, title: str = "") -> Figure:
     keys = {}
     for busy in (busy for phase in phases for busy in phase.work):
         fill, hatch = _KINDS[busy.kind]
-        keys[busy.kind] = axes.broken_barh(
-            [(busy.start, busy.end - busy.start)],
-            (_UNITS.index(busy.unit) - 0.34, 0.68),
-            facecolor=fill,
-            hatch=hatch,
-            edgecolor="black",
-            linewidth=0.5,
-            label=busy.kind,
-        )
+        span, row = [(busy.start, busy.end - busy.start)], _UNITS.index(busy.unit)
+        look = {"facecolor": fill, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
+        bars = axes.broken_barh(span, (row - 0.34, 0.68), label=busy.kind, **look)
+        keys[busy.kind] = bars
     for phase in phases:
         axes.axvline(phase.end, color="black", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(_UNITS)), [unit.name for unit in _UNITS])
@@ -166,10 +150,7 @@ def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> 
 def sweep(
     sizes: Sequence[int], lines: Mapping[str, Sequence[float]], *, floors: Mapping[str, float]
 ) -> Figure:
-    """Draw how figures follow the bytes of SRAM in `sizes`, a panel for each.
-
-    `lines` has by label a number for each size, `floors` by the same label what it cannot be below.
-    """
+    """Draw a panel for each of `lines` over the bytes of SRAM in `sizes`, with its lower bound."""
     fig, panels = figure(7.4, 2.9, columns=len(lines))
     for number, (axes, (label, values)) in enumerate(zip(panels, lines.items(), strict=True)):
         axes.plot(range(len(sizes)), values, marker=MARKERS[number], color=COLOURS[number])
@@ -185,5 +166,4 @@ def sweep(
 
 
 def _size(count: int) -> str:
-    """Write a number of bytes."""
     return f"{count >> 10} KiB" if count % 1024 == 0 else f"{count:,} bytes"

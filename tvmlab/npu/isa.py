@@ -1,11 +1,10 @@
 """The accelerator's instructions: their fields, units and encoding.
 
-An instruction is a row of 32-bit words: its opcode, the number of the layer that it works for (so
-that reports can say where the time goes), then its fields in the order of the class. Addresses are
-bytes in SRAM; `sums` are places among the accumulators. Every size counts elements unless it says
-bytes. An image in SRAM is a *view*: an address, the bytes from a row to the next and from a pixel
-to the next; the channels of a pixel lie side by side. Results appear pixel by pixel, after tables
-have been read.
+An instruction is a row of 32-bit words: its opcode, the number of the layer that it belongs to, for
+reports, then its fields in the order of the class. Addresses are bytes in SRAM; `sums` are indices
+of accumulators. Sizes count elements unless they say bytes. An image in SRAM is a *view*: an
+address, and the bytes from a row and from a pixel to the next; the channels of a pixel lie side by
+side. Results appear pixel by pixel, after tables have been read.
 """
 
 from __future__ import annotations
@@ -15,41 +14,17 @@ from dataclasses import make_dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = [
-    "INSTRUCTIONS",
-    "Add",
-    "Depthwise",
-    "Dtype",
-    "Instruction",
-    "Load",
-    "Matmul",
-    "Pool",
-    "PoolKind",
-    "Requantize",
-    "Rounding",
-    "Store",
-    "Sum",
-    "Sync",
-    "Unit",
-]
-
 
 class Unit(IntEnum):
     """What executes an instruction; units work at once, an instruction of `ALL` waits for them."""
 
-    DMA = 0
-    ARRAY = 1
-    VECTOR = 2
-    ALL = 3
+    DMA, ARRAY, VECTOR, ALL = range(4)
 
 
 class Dtype(IntEnum):
     """Types of numbers in memory: `int8`, `uint8`, `int16` and `int32`."""
 
-    int8 = 0
-    uint8 = 1
-    int16 = 2
-    int32 = 3
+    int8, uint8, int16, int32 = range(4)
 
     @property
     def bytes(self) -> int:
@@ -60,32 +35,23 @@ class Dtype(IntEnum):
 class Rounding(IntEnum):
     """How the vector unit multiplies an integer by a real number.
 
-    `UPWARD`, `TONEAREST` and `TFLITE` take a multiplier of 31 bits and a shift
-    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even,
-    `TFLITE_FLOAT64` in float64, half away from zero.
+    `UPWARD`, `TONEAREST` and `TFLITE` have a multiplier of 31 bits and a shift
+    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even;
+    `TFLITE_FLOAT64` multiplies in float64 and rounds half away from zero.
     """
 
-    NONE = 0
-    UPWARD = 1
-    TONEAREST = 2
-    TFLITE = 3
-    ONNX = 4
-    TFLITE_FLOAT64 = 5
+    NONE, UPWARD, TONEAREST, TFLITE, ONNX, TFLITE_FLOAT64 = range(6)
 
 
 class PoolKind(IntEnum):
     """How a window is pooled.
 
-    `AVERAGE` divides the sum of the stored integers and truncates; `AVERAGE_HALF` rounds half away
-    from zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales (`average_once` and
+    `AVERAGE` truncates the average of the stored integers; `AVERAGE_HALF` rounds half away from
+    zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales (`average_once` and
     `average` in `tvmlab.qnn.frameworks`); `AVERAGE_ONNX` sums float32, row by row.
     """
 
-    MAX = 0
-    AVERAGE = 1
-    AVERAGE_HALF = 2
-    AVERAGE_TFLITE = 3
-    AVERAGE_ONNX = 4
+    MAX, AVERAGE, AVERAGE_HALF, AVERAGE_TFLITE, AVERAGE_ONNX = range(5)
 
 
 class Instruction:
@@ -114,14 +80,12 @@ def _instruction(unit: Unit, names: str = "") -> Callable[[type], Any]:
     """Make the next instruction of a class: a frozen dataclass with these fields."""
 
     def wrap(cls: type) -> Any:
-        found = ("layer", *names.split())
-        body: dict[str, Any] = {"unit": unit, "opcode": len(INSTRUCTIONS) + 1, "names": found}
-        body |= {"__doc__": cls.__doc__, "__module__": __name__}
+        found, opcode = ("layer", *names.split()), len(INSTRUCTIONS) + 1
+        body = {"unit": unit, "opcode": opcode, "names": found, "__doc__": cls.__doc__}
+        how: Any = {"bases": (Instruction,), "namespace": body | {"__module__": __name__}}
         typed = [(name, int) for name in found]
-        made = make_dataclass(
-            cls.__name__, typed, bases=(Instruction,), namespace=body, frozen=True, slots=True
-        )
-        INSTRUCTIONS[len(INSTRUCTIONS) + 1] = made
+        made = make_dataclass(cls.__name__, typed, frozen=True, slots=True, **how)
+        INSTRUCTIONS[opcode] = made
         return made
 
     return wrap

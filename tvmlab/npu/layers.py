@@ -1,11 +1,11 @@
-"""A region as the code generator sees it: values, and layers that the machine has instructions for.
+"""A region as the code generator sees it: values, and layers that compute as in `tvmlab.npu.isa`.
 
-All constants are folded already: zero points into the bias, a pad into the window, scales into
-multipliers. What a layer means is the formula of its instruction (`tvmlab.npu.isa`).
+Zero points are folded into the bias, a pad into the window, scales into multipliers.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,11 +21,7 @@ Sides = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of a region, of one, two or four dimensions.
-
-    `layout` is ``"NCHW"``, ``"NHWC"``, ``"NC"`` or ``"C"``. Inputs and results of a region lie in
-    DRAM in this order; what is in between lies as the code generator likes.
-    """
+    """A tensor with a `layout` of NCHW, NHWC, NC or C, the order of inputs and results in DRAM."""
 
     name: str
     dtype: Dtype
@@ -40,14 +36,19 @@ class Value:
             return 1, 1, size.get("N", 1), size["C"]
         return size["N"], size["H"], size["W"], size["C"]
 
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.bytes
+
 
 @dataclass(frozen=True, eq=False)
 class Rescale:
     """A multiplication by a real number, or by one for each channel, and a cast that saturates.
 
-    `multipliers` are int32, float32 (`ONNX`) or float64 (`TFLITE_FLOAT64`), of shape [1] or
-    [channels], and empty with the rounding `NONE`; `shifts` are int32 of the same shape, and empty
-    with the ways in float. `zero_point` is added, then the result is clipped to `low` and `high`.
+    `multipliers` are int32, float32 (`ONNX`) or float64 (`TFLITE_FLOAT64`) of shape [1] or
+    [channels]; `shifts` are int32 of the same shape, or empty where multipliers are floats. Both
+    are empty for `NONE`. `zero_point` is added, then the result is clipped to `low` and `high`.
     """
 
     rounding: Rounding
@@ -64,7 +65,7 @@ class Rescale:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer with its name for reports, and the names of the values that it reads and makes."""
+    """A layer: its name for reports, the names of its inputs and of its output."""
 
     name: str
     inputs: tuple[str, ...]
@@ -76,10 +77,9 @@ class Convolution(Layer):
     """A convolution, depthwise convolution or matrix product, with its epilogue.
 
     `weights` are int8 [kernel_h, kernel_w, channels, out_channels], or for a depthwise convolution
-    int8 or int16 [kernel_h, kernel_w, channels]; `bias` is int32 [out_channels], the graph's and
-    all that the zero points contribute. Padding (top, left, bottom, right) is made of `pad_value`,
-    the input's zero point. Sums are clipped to `sum_low` and `sum_high`, then rescaled; an int32
-    output with the rounding `NONE` is the sums themselves.
+    int8 or int16 [kernel_h, kernel_w, channels]; `bias` is int32 [out_channels] and includes the
+    zero points. Padding (top, left, bottom, right) has the `pad_value`, the input's zero point.
+    Sums are clipped to `sum_low` and `sum_high`, then rescaled.
     """
 
     weights: Array
@@ -150,11 +150,7 @@ class View(Layer):
 
 @dataclass(frozen=True)
 class Region:
-    """The values and layers of one function for the accelerator.
-
-    `inputs` and `outputs` are names in the order of parameters and results; the layers are in an
-    order in which they can be computed.
-    """
+    """The values of one function by name, its inputs and outputs, and its layers in order."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

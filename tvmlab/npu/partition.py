@@ -9,15 +9,13 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import InputError
-from ..ir import dialect, graph
+from ..ir import graph
 from ..ir.graph import is_call, key
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from ..ir.patterns import to_dpl
 from .config import COMPILER, Config, machine
 from .patterns import Entry, pattern_table
 from .reading import config_of, kind, regions
-
-__all__ = ["layout_of", "partition", "relax_patterns"]
 
 
 def partition(
@@ -28,20 +26,18 @@ def partition(
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Relax, its network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`). The
-        module is not changed.
+        A network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`), not changed.
     config : Config, optional
-        The machine; the default one where it is left out.
+        The machine, the default one if left out.
     patterns : sequence of tuple, optional
-        A table of your own instead of `pattern_table`'s: ``(name, pattern)`` or ``(name, pattern,
-        check)``, names starting with ``"tvmlab_npu."``.
+        Your own table in place of `pattern_table`'s; names start with ``"tvmlab_npu."``.
 
     Returns
     -------
     tvm.ir.IRModule
-        The module itself if it has regions already, or if the machine takes nothing of it; else one
-        whose functions call regions: functions with the attributes ``Codegen``, ``npu.config`` and
-        ``global_symbol``, made of composite functions in the order of the module's bindings.
+        A module whose functions call regions: functions with the attributes ``Codegen``,
+        ``npu.config`` and ``global_symbol``, made of composite functions in the order of the
+        bindings. The module itself if it has regions, or if the machine takes nothing of it.
 
     Raises
     ------
@@ -51,51 +47,44 @@ def partition(
         An entry of `patterns` has another form.
     """
     if not isinstance(mod, ir.IRModule):
-        raise InputError(
-            f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.partition"
-        )
-    cut = regions(mod).values()
-    if cut and config is not None and any(config_of(one) != config for one in cut):
-        raise InputError(
-            "the module has regions already, for another machine",
-            where="npu.partition, argument config",
-            fix="partition the module that it was before",
-        )
-    if cut:
+        what = f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}"
+        raise InputError(what, where="npu.partition")
+    if cut := regions(mod).values():
+        if config is not None and any(config_of(one) != config for one in cut):
+            raise InputError(
+                "the module has regions already, for another machine",
+                where="npu.partition, argument config",
+                fix="partition the module that it was before",
+            )
         return mod
     config, calls = machine(config, "npu.partition"), list(_calls(mod))
     if patterns is None:
         # Each pattern costs a walk over the module, so those without an operator here are left out.
         present = {f"{COMPILER}.{kind(call)}" for call in calls}
         patterns = [row for row in pattern_table(config, layout_of(mod)) if row[0] in present]
-    passes = [
-        MergeComposite(patterns),
-        AnnotateTarget(COMPILER, include_non_call_ops=False),
-        MergeCompilerRegions(),
-        PartitionGraph(),
-    ]
-    made = tvm.transform.Sequential(passes)(mod)
-    found = {made.get_global_var(name): function for name, function in regions(made).items()}
-    if not found:
-        return mod
-    made = made.clone()
+    first = [MergeComposite(patterns), AnnotateTarget(COMPILER, include_non_call_ops=False)]
+    passes = [*first, MergeCompilerRegions(), PartitionGraph()]
+    made = tvm.transform.Sequential(passes)(mod).clone()
     places = {key(call.attrs): place for place, call in enumerate(calls) if call.attrs}
-    for var, function in found.items():
-        made[var] = _in_order(function, places).with_attr("npu.config", config.to_json())
-    return made
+    found = regions(made)
+    for name, function in found.items():
+        ordered = _in_order(function, places).with_attr("npu.config", config.to_json())
+        made[made.get_global_var(name)] = ordered
+    return made if found else mod
 
 
 def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
-    """Sort a region's bindings by where the module has the first operator of each.
+    """Sort a region's bindings, which Relay's passes reorder, by their operators' places before.
 
-    Relay's passes work on graphs, which have no order. An operator is known by its attributes, the
-    same object before and after; one without attributes follows its operands.
+    An operator is known by its attributes; one without attributes follows its operands.
     """
     ranks: dict[int, int] = {}
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     for binding in bindings:
-        used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(binding.value)]
-        inside = _values(binding.value)
+        value = binding.value
+        used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(value)]
+        composite = isinstance(value, relax.Function)
+        inside = [one for _, one in bound(value.body)] if composite else [value]
         known = [places.get(key(one.attrs), -1) for one in inside if getattr(one, "attrs", None)]
         ranks[key(binding.var)] = max([-1, *used, min(known, default=-1)])
     bindings.sort(key=lambda binding: ranks[key(binding.var)])
@@ -105,24 +94,15 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
 
 
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
-    """Turn a pattern table into one for `relax.transform.FuseOpsByPattern`.
-
-    A list of ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay
-    would not cut out either: a match whose inner values are used outside of it.
-    """
-    return [
-        (name, to_dpl(pattern), {}, _Adapted(check))
-        for name, pattern, check in MergeComposite(table).table
-    ]
+    """Turn a pattern table into one for Relax's `FuseOpsByPattern`."""
+    entries = MergeComposite(table).table
+    return [(name, to_dpl(pattern), {}, _adapted(check)) for name, pattern, check in entries]
 
 
-class _Adapted:
-    """A check of graphs as a check of what FuseOpsByPattern found."""
+def _adapted(check: Any) -> Any:
+    """Turn a check of graphs into one for Relax; inner values must not be used elsewhere."""
 
-    def __init__(self, check: Any) -> None:
-        self.check = check
-
-    def __call__(self, context: relax.transform.PatternCheckContext) -> bool:
+    def passes(context: relax.transform.PatternCheckContext) -> bool:
         values = dict(context.matched_bindings.items())
         for var, value in values.items():
             if not value.same_as(context.matched_expr):
@@ -130,7 +110,9 @@ class _Adapted:
                 if not isinstance(var, relax.DataflowVar) or any(u not in values for u in users):
                     return False
         block = relax.BindingBlock([relax.VarBinding(var, value) for var, value in values.items()])
-        return bool(self.check(graph.inline_bindings(relax.SeqExpr([block], context.matched_expr))))
+        return bool(check(graph.inline_bindings(relax.SeqExpr([block], context.matched_expr))))
+
+    return passes
 
 
 def layout_of(mod: ir.IRModule) -> str | None:
@@ -141,29 +123,28 @@ def layout_of(mod: ir.IRModule) -> str | None:
 
 
 def _layout(call: relax.Call) -> str:
-    if is_call(call, "relax.qnn.conv2d", "relax.qnn.avg_pool2d"):
-        a = dialect.attributes(call)
-        return str(a.get("data_layout") or a.get("layout"))
+    if is_call(call, "relax.qnn.conv2d"):
+        return str(call.attrs["data_layout"])
+    if is_call(call, "relax.qnn.avg_pool2d"):
+        return str(call.attrs["layout"])
     return str(call.attrs.layout) if is_call(call, "relax.nn.max_pool2d") else ""
 
 
 def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
     """List the calls bound in a module's functions."""
-    for one in mod.functions.values():
-        if isinstance(one, relax.Function):
-            yield from (value for value in _values(one) if isinstance(value, relax.Call))
+    functions = (one for one in mod.functions.values() if isinstance(one, relax.Function))
+    values = (value for one in functions for _, value in bound(one.body))
+    return (value for value in values if isinstance(value, relax.Call))
 
 
-def _values(body: relax.Expr) -> Iterator[relax.Expr]:
-    """List what is bound in a body in its order, in functions and branches inside too."""
-    if isinstance(body, relax.SeqExpr):
-        for block in body.blocks:
-            for binding in block.bindings:
-                yield from _values(binding.value)
-    elif isinstance(body, relax.Function):
-        yield from _values(body.body)
-    elif isinstance(body, relax.If):
-        yield from _values(body.true_branch)
-        yield from _values(body.false_branch)
-    else:
-        yield body
+def bound(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    """List what is bound in a body, in its order; functions and branches give what is inside."""
+    for binding in (binding for block in body.blocks for binding in block.bindings):
+        value = binding.value
+        if isinstance(value, relax.Function):
+            yield from bound(value.body)
+        elif isinstance(value, relax.If):
+            yield from bound(value.true_branch)
+            yield from bound(value.false_branch)
+        else:
+            yield binding.var, value

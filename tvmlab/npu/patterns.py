@@ -1,8 +1,6 @@
-"""What the machine takes as one: a table of patterns, in the form that backends of Relay had.
+"""The table of patterns that the machine computes as one layer, for Relay's `MergeComposite`.
 
-An entry is ``(name, pattern, check)``. `tvmlab.relay.transform.MergeComposite` takes the table as
-it is; `tvmlab.npu.partition.relax_patterns` makes of it what Relax's FuseOpsByPattern takes.
-Entries are tried in order, so those that make sums alone come after those that go on to 8 bits.
+Entries are tried in order, so patterns of int32 sums follow those that requantize the sums.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ from ..ir.patterns import DFPattern, is_constant, is_op, wildcard
 from ..qnn import rows as quantized
 from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
-from .reading import Unsupported, check, find, kind
-
-__all__ = ["Check", "Entry", "pattern_table"]
+from .reading import CONVERT, check, find, kind
 
 assert quantized, "importing it fills the table with the quantized operators"
 
@@ -29,11 +25,9 @@ Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
 
 @dataclass(frozen=True)
 class Check:
-    """A predicate of the pattern table, which can say why: a machine takes a match.
+    """A predicate of the pattern table: whether a machine takes a match, and why it does not.
 
-    It reads a match as the code generator does, so that what passes can be compiled. With a
-    `layout` it takes no images in the other order, with a `kind`, such as ``"conv2d"``, no layer of
-    another kind.
+    A `layout` refuses images in the other order, a `kind` such as ``"conv2d"`` other layers.
     """
 
     config: Config
@@ -50,35 +44,30 @@ class Check:
             return f"it is no {self.kind}"
         try:
             match = find(expr)
-            check(
-                not self.layout or match.layout in (None, self.layout),
-                f"its images are {match.layout}, most of the module's {self.layout}",
-                "convert one to the other first (relax.transform.ConvertLayout)",
-            )
+            same = not self.layout or match.layout in (None, self.layout)
+            orders = f"its images are {match.layout}, most of the module's {self.layout}"
+            check(same, orders, CONVERT)
             values = match.values(self.layout or match.layout or "NCHW")
             return fits(match.layer, values, self.config)
-        except Unsupported as error:
-            return error.reason()
-        except TvmlabError as error:  # of the reference: an invalid scale
-            return error.what
+        except TvmlabError as error:  # `Unsupported`, or the reference's: an invalid scale
+            return f"{error.what}; {error.fix}" if error.fix else error.what
 
 
 def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:
-    """List what the machine takes as one: ``(name, pattern, check)``.
+    """List the patterns that the machine computes as one layer: ``(name, pattern, check)``.
 
     Parameters
     ----------
     config : Config, optional
-        The machine; the default one where it is left out. Regions that passes make of the table by
-        hand run on the default one; `partition` writes the sizes of another into them.
+        The machine, the default one if left out. Regions that you cut with this table run on the
+        default machine; `partition` writes the sizes of another machine into them.
     layout : str, optional
-        ``"NCHW"`` or ``"NHWC"``: what images have in the other order is refused. Left out, both
-        are taken; then a module should have but one.
+        ``"NCHW"`` or ``"NHWC"``, to refuse images in the other order; both are taken if left out.
 
     Raises
     ------
     tvmlab.errors.InputError
-        If `config` is no `Config`, or the layout another.
+        `config` is no `Config`, or the layout is another one.
     """
     if layout not in (None, "NCHW", "NHWC"):
         raise InputError(

@@ -1,15 +1,11 @@
 """A compiled region: its instructions, tensors and constants, as bytes and as text.
 
-The bytes are little-endian: the magic number, the CRC-32 of all that follows, then
+The bytes are little-endian: the magic number, the CRC-32 of the rest, then five lists, each behind
+its length (uint32), as the simulator (`tvmlab/native/npu`) reads them:
 
-- the number of sizes and the sizes of the machine (int32), in the order of `Config`'s fields;
-- the number of tensors, and for each its kind and dtype (one byte each), its number of dimensions
-  (two bytes) and its dimensions (int32);
-- the number of layers, and for each the length of its name (two bytes) and the name in UTF-8;
-- the number of words and the words of the instructions (int32);
-- the number of bytes of the constants, and those bytes.
-
-Numbers of things are uint32. The simulator (`tvmlab/native/npu`) reads the same.
+- the sizes of the machine (int32), in the order of `Config`'s fields;
+- tensors: kind and dtype (uint8), number of dimensions (uint16), dimensions (int32);
+- names of layers: length (uint16), UTF-8; then words of instructions (int32); then constants.
 """
 
 from __future__ import annotations
@@ -30,9 +26,7 @@ from ..errors import InputError, PackageError, TvmlabError
 from ..support.wording import several
 from . import isa
 from .config import Config
-from .isa import INSTRUCTIONS, Dtype, Instruction, PoolKind, Rounding, Unit
-
-__all__ = ["MAGIC", "Dram", "Kind", "Program", "disassemble"]
+from .isa import INSTRUCTIONS, Dtype, Instruction, Rounding, Unit
 
 MAGIC = b"TVMLNPU\x01"
 
@@ -40,19 +34,12 @@ MAGIC = b"TVMLNPU\x01"
 class Kind(IntEnum):
     """What a tensor in DRAM is for: `CONSTANTS`, `INPUT`, `OUTPUT` or `SCRATCH`."""
 
-    CONSTANTS = 0
-    INPUT = 1
-    OUTPUT = 2
-    SCRATCH = 3
+    CONSTANTS, INPUT, OUTPUT, SCRATCH = range(4)
 
 
 @dataclass(frozen=True)
 class Dram:
-    """A contiguous tensor in DRAM.
-
-    Inputs and outputs are the function's parameters, in the order of the table; constants (one
-    tensor at most, of uint8) come with the program; scratch has no contents at first.
-    """
+    """A contiguous tensor in DRAM; inputs and outputs are the function's parameters."""
 
     kind: Kind
     dtype: Dtype
@@ -60,16 +47,15 @@ class Dram:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.dtype.bytes
 
 
 @dataclass(frozen=True)
 class Program:
-    """A region, compiled for a machine.
+    """A compiled region; `constants` are the contents of the one tensor of kind `CONSTANTS`.
 
-    `tensors` and `layers` (their names) are told by number, `instructions` executed in this order;
-    `constants` are the contents of the tensor of kind `CONSTANTS`.
+    Instructions refer to `tensors` and `layers` (names) by number.
     """
 
     config: Config
@@ -95,23 +81,15 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Program:
-        """Read what `to_bytes` wrote.
-
-        Raises
-        ------
-        tvmlab.errors.PackageError
-            If the bytes are no program, or are damaged.
-        """
+        """Read what `to_bytes` wrote; `tvmlab.errors.PackageError` for other or damaged bytes."""
         try:
             head = len(MAGIC) + 4
             if data[:head] != MAGIC + struct.pack("<I", zlib.crc32(data[head:])):
                 raise ValueError("the magic number or the checksum is wrong")
             return _read(io.BytesIO(data[head:]))
         except (struct.error, ValueError, KeyError, TvmlabError) as error:
-            raise PackageError(
-                f"these bytes are no program of the accelerator, or are damaged: {error}",
-                where="npu.Program.from_bytes",
-            ) from error
+            what = f"these bytes are no program of the accelerator, or are damaged: {error}"
+            raise PackageError(what, where="npu.Program.from_bytes") from error
 
 
 def _count(things: Sized) -> bytes:
@@ -145,25 +123,22 @@ def _read(data: io.BytesIO) -> Program:
 def disassemble(program: Program) -> str:
     """Write a program as text: the machine, the tensors, then the phases.
 
-    In each phase there are the layers that something is done for, and one instruction a line: its
-    unit, what it does, from where to where. Sizes are rows x columns x channels, addresses are
-    bytes in SRAM, ``sums`` are accumulators. `tvmlab.errors.InputError` if it is no `Program`.
+    Instructions stand below the names of their layers: the unit, the operation, the source and the
+    destination, or all fields by name (`Add`, `Pool`, `Sum`). Sizes are rows x columns x channels,
+    addresses are bytes in SRAM. `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):
-        raise InputError(
-            f"disassemble takes a Program, not {type(program).__name__}",
-            where="npu.disassemble",
-            fix="compile a region of a partitioned module: npu.codegen.program(function)",
-        )
+        what = f"disassemble takes a Program, not {type(program).__name__}"
+        fix = "compile a region of a partitioned module: npu.codegen.program(function)"
+        raise InputError(what, where="npu.disassemble", fix=fix)
     return "\n".join(_lines(program)) + "\n"
 
 
 def _lines(program: Program) -> Iterator[str]:
     config = program.config
-    yield (
-        f"machine: {config.rows}x{config.columns} array, {config.lanes} lanes, "
-        f"{config.sram_bytes:,} bytes of SRAM, {config.accumulators:,} accumulators"
-    )
+    units = f"{config.rows}x{config.columns} array, {config.lanes} lanes"
+    memories = f"{config.sram_bytes:,} bytes of SRAM, {config.accumulators:,} accumulators"
+    yield f"machine: {units}, {memories}"
     names, kinds = [], Counter[Kind]()
     for tensor in program.tensors:  # named by what they are for, those of a kind counted
         suffix = "" if tensor.kind is Kind.CONSTANTS else str(kinds[tensor.kind])
@@ -197,41 +172,22 @@ def _text(one: Instruction, names: list[str]) -> str:
         both = " -> ".join(ends if isinstance(one, isa.Load) else reversed(ends))
         return f"{both}, {_size(*counts)} of {several(one.element, 'byte')}"
     if isinstance(one, (isa.Matmul, isa.Depthwise)):
-        data = f"{_image(one)} {Dtype(one.in_dtype).name}, {_window(one)}, weights {one.weights:#x}"
+        image = f"{one.address:#x} {_size(one.in_rows, one.in_cols, one.channels)}"
+        window = f"window {_size(one.kernel_h, one.kernel_w)}"
+        for name, pair, usual in (
+            ("stride", (one.stride_h, one.stride_w), (1, 1)),
+            ("dilation", (one.dilation_h, one.dilation_w), (1, 1)),
+            ("pad", (one.pad_top, one.pad_left), (0, 0)),
+        ):
+            window += f" {name} {_size(*pair)}" if pair != usual else ""
+        data = f"{image} {Dtype(one.in_dtype).name}, {window}, weights {one.weights:#x}"
         out = f"sums {one.sums} {_size(one.out_rows, one.out_cols, one.out_channels)}"
         return f"{data} += {out}" if one.bias < 0 else f"{data}, bias {one.bias:#x} -> {out}"
-    if isinstance(one, isa.Pool):
-        out = f"{one.out_address:#x} {_size(one.out_rows, one.out_cols, one.channels)}"
-        return f"{PoolKind(one.kind).name.lower()} {_image(one)}, {_window(one)} -> {out}"
-    size = _size(one.rows, one.cols, one.channels)
-    if isinstance(one, isa.Sum):
-        return f"{one.address:#x} {size}{' +=' if one.accumulate else ' ->'} sums {one.sums}"
-    if isinstance(one, isa.Add):
-        sides = ((one.lhs_address, one.lhs_dtype), (one.rhs_address, one.rhs_dtype))
-        both = " + ".join(f"{at:#x} {Dtype(dtype).name}" for at, dtype in sides if at >= 0)
-        return (
-            f"{both}, {size} -> {one.out_address:#x} {Dtype(one.out_dtype).name}, "
-            f"{Rounding(one.out_rounding).name}, clip {one.low}..{one.high}"
-        )
-    way = Rounding(one.rounding).name
-    if one.rounding != Rounding.NONE:
-        way += f" {'by channel' if one.per_channel else 'by one'} at {one.multipliers:#x}"
-    return (
-        f"sums {one.sums} {size} -> {one.address:#x} {Dtype(one.out_dtype).name}, {way} + "
-        f"{one.zero_point}, clip {one.low}..{one.high}"
-    )
-
-
-def _image(one: Instruction) -> str:
-    return f"{one.address:#x} {_size(one.in_rows, one.in_cols, one.channels)}"
-
-
-def _window(one: Instruction) -> str:
-    text = f"window {_size(one.kernel_h, one.kernel_w)}"
-    for name, pair, usual in (
-        ("stride", (one.stride_h, one.stride_w), (1, 1)),
-        ("dilation", (one.dilation_h, one.dilation_w), (1, 1)),
-        ("pad", (one.pad_top, one.pad_left), (0, 0)),
-    ):
-        text += f" {name} {_size(*pair)}" if pair != usual else ""
-    return text
+    if isinstance(one, isa.Requantize):
+        way = Rounding(one.rounding).name
+        if one.rounding != Rounding.NONE:
+            way += f" {'by channel' if one.per_channel else 'by one'} at {one.multipliers:#x}"
+        to = f"{one.address:#x} {Dtype(one.out_dtype).name}"
+        sums = f"sums {one.sums} {_size(one.rows, one.cols, one.channels)}"
+        return f"{sums} -> {to}, {way} + {one.zero_point}, clip {one.low}..{one.high}"
+    return ", ".join(f"{name} {getattr(one, name)}" for name in one.names[1:])

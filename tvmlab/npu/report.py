@@ -1,8 +1,10 @@
-"""Where the cycles go: a table by layer, and what the machine could not do faster."""
+"""Where the cycles go: a table by layer, and lower bounds that no tiling can beat."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 import tvm
@@ -11,23 +13,17 @@ from ..errors import InputError
 from . import reading, simulator
 from .codegen import regions
 from .codegen.lower import compile_region
-from .codegen.memory import plan_memory
+from .codegen.memory import LayerPlan, plan_memory
 from .codegen.tiling import Tiling
 from .config import Config
 from .energy import SOURCE, picojoules
 from .isa import Load, Store
 from .program import Kind, Program
 
-__all__ = ["Report", "Row", "Table", "report"]
-
 
 @dataclass(frozen=True)
 class Row:
-    """What a layer costs, or several together.
-
-    `counters` are those of `tvmlab.npu.simulator.count`; `tiling` says how the layer is cut, where
-    that is known.
-    """
+    """The cost of one layer or of several: counters of `tvmlab.npu.simulator.count`, the tiling."""
 
     name: str
     config: Config = field(repr=False)
@@ -51,10 +47,7 @@ class Row:
 
     @property
     def utilisation(self) -> float:
-        """Share of the array's products that are made in the row's cycles.
-
-        Above 1 where a layer works while another one's cycles are counted.
-        """
+        """Share of the array that is busy; above 1 in cycles that another layer is charged for."""
         return self.array_floor / self.cycles if self.cycles else 0.0
 
     @property
@@ -65,11 +58,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What a region costs: its layers in the order of the program, and all of them together.
+    """What a region costs: its layers in the order of the program, and all of them in `total`.
 
-    Cycles of a layer may be fewer than its floor, where it works while another layer's cycles are
-    counted; those of `total` are never. `needed` counts bytes of inputs, constants and outputs,
-    each once however often it is moved.
+    A layer can have fewer cycles than its floor, because it works while another layer's cycles are
+    counted; `total` cannot. `needed` counts each byte of inputs, constants and outputs once.
     """
 
     name: str
@@ -80,13 +72,9 @@ class Table:
 
     @property
     def floors(self) -> dict[str, float]:
-        """Cycles that no other way to cut the layers goes below.
-
-        ``"array"``: the products, on an array that is always busy; ``"dma"``: the bytes that have
-        to be moved once.
-        """
-        paced = self.needed / self.config.dma_bytes_per_cycle
-        return {"array": self.total.array_floor, "dma": paced}
+        """Least cycles of any tiling: of a busy array, and of a DMA that moves each byte once."""
+        dma = self.needed / self.config.dma_bytes_per_cycle
+        return {"array": self.total.array_floor, "dma": dma}
 
     def __str__(self) -> str:
         """Write the table as text."""
@@ -106,16 +94,14 @@ class Table:
             for row in (*self.layers, total)
         ]
         if any(row.utilisation > 1 for row in self.layers):
-            lines.append(
-                "array above 100%: the layer works while cycles are counted for another one; each "
-                "cycle is counted once"
-            )
+            note = "the layer works while cycles are counted for another one"
+            lines.append(f"array above 100%: {note}; each cycle is counted once")
+        energy = ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
         lines += [
             f"floors: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
             f"{total.cycles / max(1.0, *floors.values()):.2f} times the larger one",
             f"{total.cycles / config.clock_mhz / 1e3:.3f} ms at {config.clock_mhz} MHz; energy: "
-            + ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
-            + f" microjoule, after {SOURCE}",
+            f"{energy} microjoule, after {SOURCE}",
         ]
         return "\n".join(lines)
 
@@ -150,44 +136,36 @@ class Report:
 def report(of: tvm.IRModule | Program) -> Report:
     """Count what a partitioned module, or one compiled region, costs on the accelerator.
 
-    No data are needed: what a program costs does not depend on them.
-
     Raises
     ------
     tvmlab.errors.InputError
-        If it is something else.
+        `of` is neither a module nor a `Program`.
     tvmlab.errors.ToolchainError
-        If the simulator, which counts, cannot be built.
+        The simulator, which counts, cannot be built.
     """
     if not isinstance(of, (Program, tvm.IRModule)):
-        raise InputError(
-            f"report takes a partitioned module or a Program, not {type(of).__name__}",
-            where="npu.report",
-        )
+        what = f"report takes a partitioned module or a Program, not {type(of).__name__}"
+        raise InputError(what, where="npu.report")
     if isinstance(of, Program):
         return Report((_table("program", of, []),))
     tables = []
     for name, function in regions(of).items():
         config, region = reading.config_of(function), reading.region(function)
         plan = plan_memory(region, config)
-        tilings = [one.tiling if one else None for one in plan.layers]
-        tables.append(_table(name, compile_region(region, config, plan), tilings))
+        tables.append(_table(name, compile_region(region, config, plan), plan.layers))
     return Report(tuple(tables))
 
 
-def _table(name: str, program: Program, tilings: list[Tiling | None]) -> Table:
-    counted = simulator.count(program.to_bytes())
+def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Table:
+    counted, config = simulator.count(program.to_bytes()), program.config
     # Copies that end a program belong to no layer of the region.
-    cuts = [*tilings, *[None] * (len(counted) - len(tilings))]
-    rows = tuple(
-        Row(layer, program.config, counters, cut)
-        for layer, counters, cut in zip(program.layers, counted, cuts, strict=True)
-        if counters["instructions"]
-    )
+    cuts = [one.tiling if one else None for one, _ in zip_longest(plans, counted)]
+    layers = zip(program.layers, counted, cuts, strict=True)
+    found = (Row(layer, config, counters, cut) for layer, counters, cut in layers)
+    rows = tuple(row for row in found if row.counters["instructions"])
     names = simulator.load().counter_names().split()
     total = {name: sum(row.counters[name] for row in rows) for name in names}
-    whole = Row("total", program.config, total)
-    return Table(name, program.config, rows, whole, _needed(program))
+    return Table(name, config, rows, Row("total", config, total), _needed(program))
 
 
 def _needed(program: Program) -> int:

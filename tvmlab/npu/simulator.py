@@ -1,9 +1,8 @@
 """The accelerator's simulator: executes a program bit for bit, and counts what it costs.
 
-It is written in C++ (`tvmlab/native/npu`) and built with CMake on first use. A program is verified
-when it is loaded: no field may lead out of a memory, no unit may read what nothing was written to,
-and no two units may get in each other's way between two syncs. All of that follows from the
-instructions alone; only the contents of tables of shifts are looked at while it runs.
+The simulator is written in C++ (`tvmlab/native/npu`) and built with CMake on first use. When a
+program is loaded, the simulator checks that no instruction leaves a memory, that no unit reads
+bytes that nothing was written to, and that no two units race between two syncs.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from .program import Kind, Program
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["SOURCES", "count", "cycles", "described", "library", "load", "module", "simulate"]
-
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
 
@@ -32,13 +29,7 @@ Array = npt.NDArray[np.generic]
 
 
 def library() -> Path:
-    """Build the simulator, unless that was done before; return the shared library.
-
-    Raises
-    ------
-    tvmlab.errors.ToolchainError
-        A compiler, CMake or Ninja is missing, or building fails.
-    """
+    """Build the simulator once; `tvmlab.errors.ToolchainError` if that fails."""
     return toolchain.build_with_cmake(SOURCES, name="npu")
 
 
@@ -49,36 +40,34 @@ def load() -> Any:
 
 
 def module(symbol: str, program: bytes) -> tvm.runtime.Module:
-    """Make a runtime module of what `tvmlab.npu.program.Program.to_bytes` gave.
+    """Make a runtime module of the bytes of a program (`tvmlab.npu.program.Program.to_bytes`).
 
-    It is of kind ``tvmlab_npu`` and has one function, `symbol`, which takes the program's inputs,
-    then its outputs, in the order of its table: tensors in host memory, of which it fills the
-    outputs. Several threads may call it at once. The module can be exported with others in a
-    library; a process that loads the library calls `load` first.
+    The module has the kind ``tvmlab_npu`` and one function, `symbol`, which takes the program's
+    inputs and outputs in host memory and fills the outputs. Several threads can call it at once. A
+    process that loads a library with such a module calls `load` first.
 
     Raises
     ------
     tvmlab.errors.SimulationError
-        If the bytes are no program, or the machine refuses it: the error says which instruction,
-        and why. The function raises it too, where a table's shift is out of range, and
-        `tvmlab.errors.InputError` for tensors that do not fit the table.
+        The bytes are no program, or the machine refuses an instruction. The function raises it too,
+        where a table's shift is out of range, and `tvmlab.errors.InputError` for wrong tensors.
     """
     return load().make_module(symbol, bytes(program))
 
 
 def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
-    """Tell what `module` made a runtime module of: the name of its function, and the program."""
+    """Return the name of a runtime module's function, and the program's bytes."""
     symbol, program = load().described(made)
     return str(symbol), bytes(program)
 
 
 def count(program: bytes) -> list[dict[str, int]]:
-    """Count what a program costs, by its layers; no data are needed, and errors are `module`'s.
+    """Count what each layer of a program costs; no data are needed, and errors are `module`'s.
 
-    For each layer: ``cycles`` (its share of the whole program's, so these add up), the units' own
-    ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``, ``stored_bytes``,
-    ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs`` (multiply-accumulates),
-    ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
+    The counters of a layer are ``cycles`` (its share of the program's cycles), ``dma_cycles``,
+    ``array_cycles``, ``vector_cycles``, ``loaded_bytes``, ``stored_bytes``, ``bus_bytes`` (both, in
+    whole bursts), ``array_macs``, ``vector_macs`` (multiply-accumulates), ``sram_read_bytes``,
+    ``sram_written_bytes`` and ``instructions``.
     """
     names = load().counter_names().split()
     flat = [int(number) for number in load().count(bytes(program))]
@@ -92,20 +81,13 @@ def cycles(program: Program) -> list[int]:
 
 
 def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Execute a program with arrays of its inputs' shapes and dtypes; return its outputs.
-
-    Raises
-    ------
-    tvmlab.errors.SimulationError, tvmlab.errors.InputError
-        As `module` and its function do.
-    """
+    """Execute a program with arrays, and return its outputs; errors are those of `module`."""
     loaded = module("program", program)
     tensors = Program.from_bytes(program).tensors
     needed = sum(tensor.kind == Kind.INPUT for tensor in tensors)
     if len(inputs) != needed:
-        raise InputError(
-            f"the program takes {needed} inputs, and got {len(inputs)}", where="npu.simulate"
-        )
+        what = f"the program takes {needed} inputs, and got {len(inputs)}"
+        raise InputError(what, where="npu.simulate")
     # DLPack hands over no array that may not be written to.
     given = [np.require(one, requirements=["C", "W"]) for one in inputs]
     outputs: list[Array] = [

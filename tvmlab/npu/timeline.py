@@ -9,12 +9,10 @@ from . import simulator
 from .isa import Sync, Unit
 from .program import Program
 
-__all__ = ["Busy", "Phase", "phases"]
-
 
 @dataclass(frozen=True)
 class Busy:
-    """A unit at work on an instruction: its kind, its place in the program, its first cycles."""
+    """A unit at work on the instruction of number `index`, from cycle `start` to `end`."""
 
     unit: Unit
     kind: str
@@ -25,10 +23,7 @@ class Busy:
 
 @dataclass(frozen=True)
 class Phase:
-    """What stands between two syncs: the units work at once, each in its own order.
-
-    It lasts from the cycle `start` of the program to `end`; a sync takes the last cycle.
-    """
+    """The work between two syncs, from cycle `start` to `end`; a sync takes the last cycle."""
 
     start: int
     end: int
@@ -40,13 +35,7 @@ class Phase:
 
 
 def phases(program: Program) -> tuple[Phase, ...]:
-    """Give a program's phases, with every instruction's cycles, which do not depend on data.
-
-    Raises
-    ------
-    tvmlab.errors.SimulationError
-        If the machine refuses the program.
-    """
+    """Return a program's phases; `SimulationError` if the machine refuses the program."""
     simulator.count(program.to_bytes())  # raises what the machine refuses
     found: list[Phase] = []
     work: list[Busy] = []

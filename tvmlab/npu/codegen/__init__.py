@@ -1,8 +1,4 @@
-"""The door through which Relax calls this code generator: `relax.ext.tvmlab_npu`.
-
-`relax.transform.RunCodegen` collects the functions that partitioning left for the accelerator and
-hands them over; the code generator returns runtime modules that take their place.
-"""
+"""The code generator that `relax.transform.RunCodegen` calls: `relax.ext.tvmlab_npu`."""
 
 from __future__ import annotations
 

@@ -35,14 +35,6 @@ class View(NamedTuple):
     pixel: int
 
 
-class Span(NamedTuple):
-    """Rows or columns to read of an image; the first window begins `pad` places before them."""
-
-    first: int
-    size: int
-    pad: int
-
-
 class Tables(NamedTuple):
     """Places of the tables of a group of channels: in their block, or in SRAM."""
 
@@ -54,6 +46,8 @@ class Tables(NamedTuple):
 
 #: The offset among the constants, and the size.
 _Block = tuple[int, int]
+#: The first row or column to read, how many, and the padding of the first window before them.
+_Span = tuple[int, int, int]
 
 
 def in_row(count: int) -> tuple[int, ...]:
@@ -101,11 +95,7 @@ class Image:
 
 
 class Target(NamedTuple):
-    """What all layers of a program write to.
-
-    `number` is that of the tensor of the constants; `sram` and `sums` place buffers in SRAM and
-    among the accumulators.
-    """
+    """What all layers of a program write to; constants are the tensor of number `number`."""
 
     instructions: list[isa.Instruction]
     constants: bytearray
@@ -154,10 +144,7 @@ class TileEmitter:
         self.emit(isa.Load, self.target.number, block[0], address, *in_row(block[1]))
 
     def image(self, i: int, image: int, box: Box, pad_value: int = 0) -> View:
-        """Return the view of a part of an input; load the part if it is not in SRAM.
-
-        Columns may reach over the edges: then padding is laid out there.
-        """
+        """Return the view of a part of an input; load it, and padding beside the image."""
         source = self.images[i]
         if source.address is not None:
             return source.view(image, box)
@@ -177,8 +164,9 @@ class TileEmitter:
                     if key not in self.blocks:
                         padding = bytes([pad_value % 256]) * (rows * size)
                         self.blocks[key] = self.target.add_constants(padding)
-                    at, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
-                    self.emit(isa.Load, self.target.number, at, to, 1, *counts, 0, 0, view.row, 1)
+                    start, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
+                    last = (to, 1, *counts, 0, 0, view.row, 1)
+                    self.emit(isa.Load, self.target.number, start, *last)
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
 
@@ -204,11 +192,10 @@ class TileEmitter:
                         rows, cols = min(cut.rows, height - y), min(cut.cols, width - x)
                         yield image, Box(y, x, c, rows, cols, channels)
 
-    def needed(self, box: Box) -> tuple[Span, Span]:
+    def needed(self, box: Box) -> tuple[_Span, _Span]:
         """Return the rows and the columns of the image that a tile needs."""
         shape = self.shape
-        sizes = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
-        rows, cols = sizes
+        rows, cols = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
         return _span(box.y, box.rows, *rows), _span(box.x, box.cols, *cols)
 
     def lookup(self, rescale: Rescale, bias: Array | None, box: Box) -> Tables:
@@ -246,11 +233,7 @@ class TileEmitter:
         return self.weights.get(key, lambda at: self.load_block(self.blocks[key], at))
 
     def packed_weights(self, i: int, box: Box) -> bytes:
-        """Lay out the weights of a part of the input channels as the units take them.
-
-        For the vector unit [kernel_h, kernel_w, channels], for the array int8 [blocks, kernel_h,
-        kernel_w, inputs, columns], with zeros where a block is not full.
-        """
+        """Lay out the weights of a part of the input channels as `isa` has them."""
         assert isinstance(self.layer, Convolution)
         weights, columns = self.layer.weights, self.target.config.columns
         if self.layer.depthwise:
@@ -266,7 +249,7 @@ class TileEmitter:
         return full.reshape(*part.shape[:3], -1, columns).transpose(3, 0, 1, 2, 4).tobytes()
 
 
-def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> Span:
+def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> _Span:
     """Return what some windows side by side need of `length` rows or columns."""
     start = first * stride - pad
     end = start + (count - 1) * stride + reach
@@ -274,8 +257,8 @@ def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int
     if low >= high:
         # All windows lie in the padding. An instruction reads something all the same: the first
         # row, put behind the last window.
-        return Span(0, 1, end - start)
-    return Span(low, high - low, low - start)
+        return 0, 1, end - start
+    return low, high - low, low - start
 
 
 def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: list[Image]) -> None:
@@ -287,55 +270,35 @@ def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: lis
 
 def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
     """Convolve on the array, or each channel by itself on the vector unit."""
-    shape = tiles.shape
+    shape, dtype = tiles.shape, tiles.images[0].dtype
     for image, box in tiles.tiles():
         tables = tiles.lookup(layer.rescale, layer.bias, box)
         sums = tiles.sums.take()
-        down, across = tiles.needed(box)
-        rows = Box(down.first, across.first, box.c, down.size, across.size, box.channels)
+        (y, rows, top), (x, cols, left) = tiles.needed(box)
+        window = (*shape.kernel, *shape.strides)
+        parts = [Box(y, x, c, rows, cols, depth) for c, depth in tiles.steps]
         if layer.depthwise:
-            view = tiles.image(0, image, rows)
-            fields = _window(tiles, layer, view, rows, (down, across), tables.weights, box, sums)
-            tiles.emit(isa.Depthwise, *fields, tables.bias, Dtype[layer.weights.dtype.name])
-        elif shape.folded:
+            parts = [Box(y, x, box.c, rows, cols, box.channels)]
+        if shape.folded:
             # A pixel is what a line of the window sees: its taps are channels.
-            stride, taps = shape.strides[1], shape.kernel[1]
-            first, cols = box.x * stride - shape.pads[1], (box.cols - 1) * stride + taps
-            seen = Box(down.first, first, 0, down.size, cols, shape.in_channels)
-            view = tiles.image(0, image, seen, layer.pad_value)
-            view = view._replace(pixel=stride * view.pixel)
-            part = seen._replace(cols=box.cols, channels=taps * shape.in_channels)
-            spans = down, Span(0, box.cols, 0)
-            fields = _window(tiles, layer, view, part, spans, tables.weights, box, sums)
-            tiles.emit(isa.Matmul, *fields, tables.bias)
-        else:
-            for i, (first, depth) in enumerate(tiles.steps):
-                part = rows._replace(c=first, channels=depth)
-                view, weights = tiles.image(0, image, part), tiles.weights_at(i, box, tables)
-                fields = _window(tiles, layer, view, part, (down, across), weights, box, sums)
-                tiles.emit(isa.Matmul, *fields, -1 if i else tables.bias)
+            (height, taps), (down, stride), left = shape.kernel, shape.strides, 0
+            window = height, 1, down, 1
+            x, cols = box.x * stride - shape.pads[1], (box.cols - 1) * stride + taps
+            parts = [Box(y, x, 0, rows, cols, shape.in_channels)]
+        for i, part in enumerate(parts):
+            view = tiles.image(0, image, part, layer.pad_value)
+            if shape.folded:
+                view = view._replace(pixel=stride * view.pixel)
+                part = part._replace(cols=box.cols, channels=taps * shape.in_channels)
+            weights = tiles.weights_at(i, box, tables)
+            data = (*view, dtype, *part[3:], top, left, layer.pad_value, weights)
+            fields = (*data, *window, *shape.dilation, *box[3:], sums, -1 if i else tables.bias)
+            if layer.depthwise:
+                tiles.emit(isa.Depthwise, *fields, Dtype[layer.weights.dtype.name])
+            else:
+                tiles.emit(isa.Matmul, *fields)
         ends = layer.sum_low, layer.sum_high
         _requantize(tiles, layer.rescale, image, box, sums, tables, ends)
-
-
-def _window(
-    tiles: TileEmitter,
-    layer: Convolution,
-    view: View,
-    part: Box,
-    spans: tuple[Span, Span],
-    weights: int,
-    box: Box,
-    sums: int,
-) -> tuple[int, ...]:
-    """Return the fields of a convolution, all but the bias."""
-    shape = tiles.shape
-    kernel, strides = shape.kernel, shape.strides
-    if shape.folded:
-        kernel, strides = (kernel[0], 1), (strides[0], 1)
-    data = (*view, tiles.images[0].dtype, *part[3:])
-    pads = spans[0].pad, spans[1].pad, layer.pad_value
-    return (*data, *pads, weights, *kernel, *strides, *shape.dilation, *box[3:], sums)
 
 
 def _requantize(
@@ -356,7 +319,6 @@ def _requantize(
 
 
 def _add(tiles: TileEmitter, layer: layers.Add) -> None:
-    """Add two values."""
     for image, box in tiles.tiles():
         sides: list[int] = []
         for i, (side, source) in enumerate(zip(layer.sides, tiles.images, strict=True)):
@@ -369,16 +331,15 @@ def _add(tiles: TileEmitter, layer: layers.Add) -> None:
 
 
 def _pool(tiles: TileEmitter, layer: layers.Pool) -> None:
-    """Pool windows."""
     for image, box in tiles.tiles():
-        down, across = tiles.needed(box)
-        part = Box(down.first, across.first, box.c, down.size, across.size, box.channels)
+        (y, rows, top), (x, cols, left) = tiles.needed(box)
+        part = Box(y, x, box.c, rows, cols, box.channels)
         source, view = tiles.image(0, image, part), tiles.result(image, box)
-        below = tiles.shape.in_size[0] + layer.pads[2] - part.y - part.rows
-        beside = tiles.shape.in_size[1] + layer.pads[3] - part.x - part.cols
+        below = tiles.shape.in_size[0] + layer.pads[2] - y - rows
+        beside = tiles.shape.in_size[1] + layer.pads[3] - x - cols
         data = (*source, tiles.images[0].dtype, *part[3:])
         window = (*layer.kernel, *layer.strides, *layer.dilation)
-        pads = down.pad, across.pad, below, beside, int(layer.count_pad)
+        pads = top, left, below, beside, int(layer.count_pad)
         scale = layer.in_zero, layer.out_zero, layer.multiplier, layer.shift
         tiles.emit(isa.Pool, layer.kind, *data, *window, *pads, *scale, *box[3:5], *view)
         tiles.store(image, box, view)

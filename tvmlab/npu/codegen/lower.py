@@ -1,11 +1,9 @@
-"""From a region to a program.
+"""From a region to a program: tiles of each layer, then phases in which the units overlap.
 
-Each layer becomes tiles that are loaded, computed, requantized and stored in turn. Two walks place
-these instructions in phases, so that the units work at the same time. The forward walk gives each
-instruction the earliest phase that hazards allow: after every other unit's instruction that wrote
-what it reads or used what it writes, and not before its own unit's. A phase has at most one step of
-the array and one of the vector unit, because two would fill both halves of a double buffer and then
-wait. The backward walk moves transfers to phases in which the other units leave them time.
+A forward walk gives each instruction the earliest phase that hazards allow: after every other
+unit's instruction that wrote what it reads or used what it writes, and not before its own unit's. A
+phase has at most one step of the array and one of the vector unit, because two would fill both
+halves of a double buffer and wait. A backward walk moves transfers where units leave them time.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from .emit import Image, Target, emit, in_row
 from .memory import Plan, RingAllocator, home, plan_memory
 from .tiling import granule
 
-#: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
+#: The most pieces of DRAM whose hazards are tracked.
 _PIECES = 1 << 20
 #: The first instruction of a step: the others follow in the same phase or in the next.
 _STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
@@ -69,14 +67,15 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
     rings = [RingAllocator(granule(size)) for size in (config.sram_bytes, config.accumulators)]
     target = Target(instructions, bytearray(), len(tensors), config, *rings)
     for i, (layer, cut) in enumerate(zip(region.layers, plan.layers, strict=True)):
+        if cut is None:
+            continue
         images = []
-        for name in (*layer.inputs, layer.output) if cut else ():
+        for name in (*layer.inputs, layer.output):
             storage = plan.storages[name]
             place = plan.resident.get(storage.made), numbers[name], home(storage)
             size = cut.shape.image(name == layer.output)
             images.append(Image(*size, storage.value.dtype, *place))
-        if cut:
-            emit(target, i, layer, cut, images)
+        emit(target, i, layer, cut, images)
     for to, name in enumerate(region.outputs, len(region.inputs)):
         source = numbers[name]
         # An output that is an input, or another output, too.
@@ -101,10 +100,7 @@ def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[I
 
 
 def schedule_phases(program: Program) -> Iterator[Instruction]:
-    """Order a program's instructions by phases, with a `Sync` between two.
-
-    They come in an order in which they can be executed, without `Sync`.
-    """
+    """Order executable instructions without `Sync` by phases, with a `Sync` between two."""
     pieces, config = _pieces(program), program.config
     spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
     earliest = _earliest(program.instructions, spans, _unused(pieces, -1))
@@ -133,10 +129,7 @@ def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) ->
 
 
 def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bool]]:
-    """List what is read and written: memory, first byte, bytes, and whether it is written.
-
-    Between the first and the last byte of a view, all bytes count.
-    """
+    """List memories, first bytes, counts up to the last byte, and whether they are written."""
     if isinstance(one, (isa.Load, isa.Store)):
         store = isinstance(one, isa.Store)
         for memory, start, name in (
@@ -180,7 +173,6 @@ def _unused(pieces: Sequence[tuple[int, int]], start: int) -> _Used:
 def _earliest(
     instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Used
 ) -> list[int]:
-    """Return the earliest phase of each instruction."""
     found = []
     taken: dict[Unit, dict[int, int]] = {Unit.ARRAY: {}, Unit.VECTOR: {}}
     for one, touched in zip(instructions, spans, strict=True):

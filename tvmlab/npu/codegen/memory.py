@@ -1,42 +1,29 @@
 """Memory planning: which values stay in SRAM from one layer to the next, and where.
 
-The SRAM has two parts: below, each layer lays out the buffers of its tiles; above, in the resident
-region, values stay from the layer that makes them to the last that reads them. The resident region
-is filled from the top in one walk over the layers, each value in the first gap that holds it; a
-value without a gap goes to a tensor in DRAM. The buffers of a layer reach up to the lowest value
-that is resident while it works. Several sizes of the resident region are tried, and the cost model
-chooses the fastest.
+The lower part of the SRAM holds the buffers of a layer's tiles. The upper part, the resident
+region, holds values from the layer that makes them to the last that reads them. A value without a
+gap there goes to DRAM. The cost model chooses the fastest of several sizes of the region.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .tiling import (
-    COPY,
-    LayerShape,
-    Residency,
-    Tiling,
-    granule,
-    plan,
-    shape_of,
-    smallest,
-)
+from .tiling import COPY, LayerShape, Residency, Tiling, granule, plan, shape_of, smallest
 
+_Shapes = list[LayerShape | None]
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 
 
 @dataclass
 class Storage:
-    """Bytes of one or more values: a view has the bytes of what it views.
+    """The bytes of a value and its views: numbers of layers that make (-1: none) and read it.
 
-    `made` and `read` are numbers of layers (-1: an input of the region), `source` is the number of
-    the region's input, `results` those of its outputs.
+    `source` is the number of the region's input, `results` are the numbers of its outputs.
     """
 
     value: Value
@@ -44,11 +31,6 @@ class Storage:
     read: list[int] = field(default_factory=list)
     source: int | None = None
     results: list[int] = field(default_factory=list)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.value.nhwc) * self.value.dtype.bytes
 
 
 @dataclass(frozen=True)
@@ -62,10 +44,9 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where values lie, and how each layer is computed; None for a view.
+    """Where values lie, how each layer is computed (None for a view), the estimate of cycles.
 
-    `resident` has addresses in SRAM by the number of the layer that makes a value; `cycles` is the
-    estimate of the cost model.
+    `resident` has addresses in SRAM by the number of the layer that makes a value.
     """
 
     storages: dict[str, Storage]
@@ -76,11 +57,8 @@ class Plan:
 
 def plan_memory(region: Region, config: Config) -> Plan:
     """Decide what stays in SRAM, and tile each layer; all layers must fit (`tiling.fits`)."""
-    shapes = [
-        None if isinstance(layer, View) else shape_of(layer, region.values)
-        for layer in region.layers
-    ]
-    need = max((smallest(shape, config)[0] for shape in shapes if shape), default=0)
+    shapes = [shape_of(layer, region.values) for layer in region.layers]
+    need = max((smallest(shape, config) for shape in shapes if shape), default=0)
     each, most = granule(config.sram_bytes), config.sram_bytes - max(need, COPY)
     sizes = [min(config.sram_bytes * eighths // 8, most - each) for eighths in EIGHTHS]
     tried = dict.fromkeys(max(0, size - size % each) for size in sizes)
@@ -90,17 +68,15 @@ def plan_memory(region: Region, config: Config) -> Plan:
 
 
 def _storages(region: Region) -> dict[str, Storage]:
-    """Return the bytes of every value by its name."""
-    found = {
-        name: Storage(region.values[name], -1, source=i) for i, name in enumerate(region.inputs)
-    }
+    values = region.values
+    found = {name: Storage(values[name], -1, source=i) for i, name in enumerate(region.inputs)}
     for number, layer in enumerate(region.layers):
         if isinstance(layer, View):
             found[layer.output] = found[layer.inputs[0]]
             continue
         for name in layer.inputs:
             found[name].read.append(number)
-        found[layer.output] = Storage(region.values[layer.output], number)
+        found[layer.output] = Storage(values[layer.output], number)
     for i, name in enumerate(region.outputs):
         found[name].results.append(i)
     return found
@@ -116,11 +92,7 @@ def home(storage: Storage) -> Residency:
 
 
 def _planned(
-    region: Region,
-    config: Config,
-    storages: dict[str, Storage],
-    shapes: list[LayerShape | None],
-    size: int,
+    region: Region, config: Config, storages: dict[str, Storage], shapes: _Shapes, size: int
 ) -> Plan:
     """Walk over the layers with a resident region of a size."""
     resident = _Resident(config.sram_bytes, size)
@@ -131,19 +103,18 @@ def _planned(
             plans.append(None)
             continue
         out = storages[layer.output]
-        if out.read and resident.put(number, out.nbytes):
+        if out.read and resident.put(number, out.value.nbytes):
             ending.setdefault(out.read[-1], []).append(number)
         values = [storages[name] for name in (*layer.inputs, layer.output)]
-        places = tuple(
-            Residency.SRAM if value.made in resident.kept else home(value) for value in values
-        )
+        kept, sram = resident.kept, Residency.SRAM
+        places = tuple(sram if value.made in kept else home(value) for value in values)
         # A result that stays may be stored too.
         stored = home(out) if out.results else places[-1]
-        if shape.pointwise and (shape.images == 1 or Residency.NCHW not in (*places, stored)):
+        if shape.images == 1 or Residency.NCHW not in (*places, stored):
             shape = shape.flat()
         plans.append(_fastest(shape, places, config, resident.lowest()))
         for done in ending.pop(number, []):
-            del resident.kept[done]
+            del kept[done]
     cycles = sum(one.tiling.cycles for one in plans if one)
     return Plan(storages, resident.addresses, plans, cycles)
 
@@ -154,9 +125,7 @@ def _fastest(
     """Tile a layer, with the taps of its lines folded if that is faster."""
     tiling = plan(shape, places, config, limit)
     assert tiling is not None, "a layer that fits alone fits below the resident region"
-    # Padding is only laid out where the image is loaded.
-    laid_out = places[0] is not Residency.SRAM or not shape.padded_across
-    if laid_out and shape.folds(config.rows):
+    if shape.folds(config.rows, loaded=places[0] is not Residency.SRAM):
         fold = replace(shape, folded=True)
         folded = plan(fold, places, config, limit)
         if folded is not None and folded.cycles < tiling.cycles:
@@ -201,12 +170,10 @@ class BufferPool:
 
     def get(self, key: Hashable, fill: Callable[[int], None]) -> int:
         """Return the buffer that holds a thing, or fill the next one with it."""
-        if key in self._held:
-            return self.addresses[self._held.index(key)]
-        address = self.take()
-        self._held[self._next - 1] = key
-        fill(address)
-        return address
+        if key not in self._held:
+            fill(self.take())
+            self._held[self._next - 1] = key
+        return self.addresses[self._held.index(key)]
 
     def take(self) -> int:
         """Return the next buffer."""
@@ -219,8 +186,7 @@ class BufferPool:
 class RingAllocator:
     """A memory in which layers lay out their buffers, each behind those of the layer before.
 
-    So the first loads of a layer find bytes that have not been used for the longest time, and need
-    not wait for the layer before. Behind the end, the next buffers start at 0.
+    The first loads of a layer need not wait then, because their bytes are the longest unused.
     """
 
     def __init__(self, granule: int) -> None:
@@ -229,11 +195,9 @@ class RingAllocator:
     def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[BufferPool]:
         """Place groups of buffers, given as size and number, below a limit."""
         apart = [(-(-size // self._granule) * self._granule, count) for size, count in sizes]
-        room = sum(size * count for size, count in apart)
-        if room <= limit:
+        if sum(size * count for size, count in apart) <= limit:
             sizes = apart
-        else:
-            room = sum(size * count for size, count in sizes)
+        room = sum(size * count for size, count in sizes)
         at = self._end if self._end + room <= limit else 0
         found = []
         for size, count in sizes:

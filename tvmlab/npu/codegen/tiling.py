@@ -1,13 +1,11 @@
 """Tiling: how a layer is cut into tiles that fit the SRAM and the accumulators.
 
-A tile is a block of rows, columns and channels of the result. A convolution may also cut its input
-channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of some
-output channels stay in SRAM while the image streams past them. Of all tilings that fit, `plan`
-takes the one that is fastest by the cost model, which evaluates all candidates at once in arrays.
-
-The cycles of the array and the vector unit are exact; how tiles at the edges are loaded is
-averaged. With doubled buffers the units overlap: the slowest counts, plus what comes before it
-starts and after it ends. Without them, the units wait for each other.
+A tile is a block of rows, columns and channels of the result. A convolution can also cut its input
+channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of a
+group of output channels stay in SRAM while the image streams past them. `plan` chooses the tiling
+by a cost model, which evaluates all candidates at once in arrays. The cycles of the array and the
+vector unit are exact; loads of tiles at the edges are averaged. With doubled buffers the units
+overlap, so the slowest unit counts, and the time before and after the overlap.
 """
 
 from __future__ import annotations
@@ -43,32 +41,19 @@ def granule(size: int) -> int:
     return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
-class Kind(Enum):
-    """Which instructions a layer is made of."""
-
-    MATMUL = "matmul"
-    DEPTHWISE = "depthwise"
-    ADD = "add"
-    POOL = "pool"
-    MEAN = "mean"
-
-
-class Residency(Enum):
-    """Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost."""
-
-    SRAM = "sram"
-    NHWC = "nhwc"
-    NCHW = "nchw"
+#: Which instructions a layer is made of.
+Kind = Enum("Kind", "MATMUL DEPTHWISE ADD POOL MEAN")
+#: Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost.
+Residency = Enum("Residency", "SRAM NHWC NCHW")
 
 
 @dataclass(frozen=True)
 class LayerShape:
     """A layer's sizes; layers of equal sizes are tiled alike.
 
-    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` the multiplier and
-    shift that all channels share. In a `folded` layer the taps of a line of the window count as
-    channels of one tap: pixels side by side are bytes side by side, so that few channels fill the
-    array's rows better.
+    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` those that all
+    channels share. In a `folded` layer the taps of a line of the window count as channels of one
+    tap, because pixels side by side are bytes side by side: few channels fill more array rows.
     """
 
     kind: Kind
@@ -110,37 +95,32 @@ class LayerShape:
         """Taps of a window."""
         return math.prod(self.kernel)
 
-    @property
-    def pointwise(self) -> bool:
-        """Whether each pixel of the result needs only the pixel at its own place."""
-        window = self.kernel, self.strides, self.pads
-        same = self.kind is not Kind.MEAN and self.in_size == self.out_size
-        return same and window == ((1, 1), (1, 1), (0, 0))
-
-    @property
-    def padded_across(self) -> bool:
-        """Whether windows reach over the left or the right edge."""
-        across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
-        return self.pads[1] > 0 or across > self.in_size[1]
-
-    def folds(self, rows: int) -> bool:
+    def folds(self, rows: int, loaded: bool) -> bool:
         """Whether folded taps take fewer blocks of the array's rows."""
         (_, taps), channels = self.kernel, self.in_channels
+        across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
+        if not loaded and (self.pads[1] > 0 or across > self.in_size[1]):
+            return False  # padding is only laid out where the image is loaded
         blocks = taps * -(-channels // rows), -(-taps * channels // rows)
         return self.kind is Kind.MATMUL and self.dilation[1] == 1 and blocks[1] < blocks[0]
 
     def flat(self) -> LayerShape:
-        """Take all pixels of all images as one line of pixels."""
+        """Take all pixels as one line, if each needs only the pixel at its own place."""
+        window, same = (self.kernel, self.strides, self.pads), self.in_size == self.out_size
+        if self.kind is Kind.MEAN or not same or window != ((1, 1), (1, 1), (0, 0)):
+            return self
         line = 1, self.images * math.prod(self.out_size)
         return replace(self, images=1, in_size=line, out_size=line)
 
 
-def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
-    """Return the sizes of any layer but a view."""
+def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape | None:
+    """Return the sizes of a layer; None for a view."""
+    if isinstance(layer, View):
+        return None
     images, in_rows, in_cols, in_channels = values[layer.inputs[0]].nhwc
     _, out_rows, out_cols, out_channels = values[layer.output].nhwc
     kind = _KINDS[type(layer)]
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"table_bytes": 0}
     if isinstance(layer, (Convolution, Pool)):
         more |= {"strides": layer.strides, "dilation": layer.dilation, "pads": layer.pads[:2]}
     if isinstance(layer, Pool):
@@ -148,15 +128,13 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
     if isinstance(layer, Mean):
         out_rows = out_cols = 1  # of each image, also where the result is a matrix
     if isinstance(layer, (Convolution, Mean)):
-        rescale = layer.rescale
-        size = rescale.multipliers.itemsize + (4 if rescale.shifts.size else 0)
-        which = "table_bytes" if rescale.multipliers.size > 1 else "fixed_bytes"
-        more[which] = size if rescale.multipliers.size else 0
+        tables = layer.rescale.multipliers, layer.rescale.shifts
+        which = "table_bytes" if tables[0].size > 1 else "fixed_bytes"
+        more[which] = sum(table.itemsize for table in tables if table.size)
     if isinstance(layer, Convolution):
         kind = Kind.DEPTHWISE if layer.depthwise else Kind.MATMUL
-        more["kernel"] = layer.weights.shape[:2]
-        more["weight_bytes"] = layer.weights.dtype.itemsize
-        more["table_bytes"] = more.get("table_bytes", 0) + 4
+        more |= {"kernel": layer.weights.shape[:2], "weight_bytes": layer.weights.itemsize}
+        more["table_bytes"] += 4
     each = tuple(values[name].dtype.bytes for name in (*layer.inputs, layer.output))
     sizes = (in_rows, in_cols), (out_rows, out_cols), in_channels, out_channels
     return LayerShape(kind, images, *sizes, each[:-1], each[-1], **more)
@@ -171,9 +149,8 @@ class Tiling:
 
     A tile has `rows` x `cols` x `channels` of the result, less at the edges; `depth` input channels
     are added up at a time. With 2 `slots` buffers are doubled, so that one fills while the other is
-    read. There are no more buffers of a kind than tiles; `image_bytes` has the size of one for each
-    input, 0 where the input lies in SRAM. Weights come with the tables unless the depth is cut.
-    `sums` are accumulators of a tile, `cycles` the estimate of the cost model.
+    read. `image_bytes` has the size of a buffer for each input, 0 where the input lies in SRAM.
+    Weights come with the tables unless the depth is cut. `sums` are accumulators of a tile.
     """
 
     rows: int
@@ -185,74 +162,51 @@ class Tiling:
     table_slots: int
     out_slots: int
     sum_slots: int
-    image_bytes: tuple[int, ...]
     table_bytes: int
     weight_bytes: int
     out_bytes: int
     sums: int
     cycles: int
+    image_bytes: tuple[int, ...]
 
 
 def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | None:
     """Return why a layer cannot be cut to fit the machine; None if it can."""
-    for value in map(values.__getitem__, (*layer.inputs, layer.output)):
-        size = math.prod(value.shape) * value.dtype.bytes
-        if size >= 1 << 31:
-            return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
-    if config.sram_bytes < COPY:
-        return f"{config.sram_bytes} bytes of SRAM are too few for any layer"
-    if isinstance(layer, View):
-        return None
-    shape = shape_of(layer, values)
-    need, window = smallest(shape, config)
-    if need > config.sram_bytes:
-        return (
-            f"its smallest tile needs {need:,} bytes of SRAM (a window of "
-            f"{shape.reach[0]}x{shape.reach[1]} over {window:,} channels); there are "
-            f"{config.sram_bytes:,}"
-        )
-    return None
+    size = max(values[name].nbytes for name in (*layer.inputs, layer.output))
+    if size >= 1 << 31:
+        return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
+    shape, there = shape_of(layer, values), config.sram_bytes
+    need = max(COPY, smallest(shape, config) if shape else 0)
+    small = f"its smallest tile needs {need:,} bytes of SRAM; there are {there:,}"
+    return small if need > there else None
 
 
 @lru_cache(maxsize=4096)
-def smallest(shape: LayerShape, config: Config) -> tuple[int, int]:
-    """Return the bytes that the smallest tile needs, and its input channels."""
+def smallest(shape: LayerShape, config: Config) -> int:
+    """Return the bytes that the smallest tile needs."""
     found = _candidates(shape, (Residency.NHWC,) * (len(shape.in_bytes) + 1), config)
-    found = _only(found, found.sums * found.sum_slots <= config.accumulators)
-    at = int(np.argmin(found.room))
-    return int(found.room[at]), int(found.in_channels[at])
+    return int(found.room[found.sums * found.sum_slots <= config.accumulators].min())
 
 
 @lru_cache(maxsize=4096)
 def plan(
     shape: LayerShape, places: tuple[Residency, ...], config: Config, room: int
 ) -> Tiling | None:
-    """Choose the fastest tiling whose buffers fit `room` bytes of SRAM; None if there is none.
-
-    `places` says where the inputs and, last, the result lie.
-    """
+    """Choose the fastest tiling in `room` bytes; `places` are the inputs' and the result's."""
     found = _candidates(shape, places, config)
     kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
     if not kept.any():
         return None
-    found = _only(found, kept)
+    found = SimpleNamespace(**{name: array[..., kept] for name, array in vars(found).items()})
     found.cycles = _cycles(found, shape, places, config)
     followed = found.channels == shape.out_channels
     at = int(np.argmin(np.where(followed, 1, 1 + FOLLOWED) * found.cycles))
-    sizes: dict[str, Any] = {
-        field.name: int(getattr(found, field.name)[at])
-        for field in fields(Tiling)
-        if field.name != "image_bytes"
-    }
-    return Tiling(image_bytes=tuple(int(size) for size in found.image_bytes[:, at]), **sizes)
-
-
-def _only(found: SimpleNamespace, kept: npt.NDArray[np.bool_]) -> SimpleNamespace:
-    return SimpleNamespace(**{name: array[..., kept] for name, array in vars(found).items()})
+    names = [field.name for field in fields(Tiling)[:-1]]
+    sizes: dict[str, Any] = {name: int(getattr(found, name)[at]) for name in names}
+    return Tiling(**sizes, image_bytes=tuple(found.image_bytes[:, at].tolist()))
 
 
 def _up(a: Any, b: Any) -> Any:
-    """Divide, rounding up."""
     return -(-a // b)
 
 
@@ -339,7 +293,6 @@ def _blocks(size: int, unit: int, most: int) -> list[int]:
 def _cycles(
     t: SimpleNamespace, shape: LayerShape, places: tuple[Residency, ...], config: Config
 ) -> Any:
-    """Estimate the cycles of each tiling."""
     spots = shape.images * t.down * t.across
     tiles = spots * t.groups
     transfers, moved = _traffic(t, shape, places, config)
@@ -352,7 +305,6 @@ def _cycles(
 
 
 def _array(t: SimpleNamespace, shape: LayerShape, config: Config, count: Ints) -> Any:
-    """Cycles of the array."""
     if shape.kind is not Kind.MATMUL:
         return count * 0
     pixels = 0
@@ -369,7 +321,6 @@ def _array(t: SimpleNamespace, shape: LayerShape, config: Config, count: Ints) -
 
 
 def _vector(t: SimpleNamespace, shape: LayerShape, config: Config, tiles: Ints) -> Any:
-    """Cycles of the vector unit."""
     groups = sum(n * _up(c, config.lanes) for c, n in _ends(shape.out_channels, t.channels))
     out, summed = math.prod(shape.out_size), math.prod(shape.in_size)
     instructions, passes = {
@@ -395,7 +346,7 @@ def _traffic(
     if shape.kind is Kind.MATMUL:
         # Tiles of the image are loaded again for each group of output channels, unless they stay.
         again = np.where((t.down * t.across == 1) & (t.steps == 1), 1, t.groups) * t.steps
-    box, size = (t.in_rows, t.in_cols, t.in_channels), (*shape.in_size, shape.in_channels)
+    box, size = (t.in_rows, t.in_cols, t.in_channels), shape.image(False)
     for each, place in zip(shape.in_bytes, places[:-1], strict=True):
         if place is not Residency.SRAM:
             count = count + again * spots
@@ -404,7 +355,7 @@ def _traffic(
         box, stored = (t.rows, t.cols, t.channels), spots * t.groups
         if shape.kind is Kind.MEAN:
             box, stored = (t.rows * 0 + 1, t.rows * 0 + 1, t.channels), shape.images * t.groups
-        size = (*shape.out_size, shape.out_channels)
+        size = shape.image(True)
         count = count + stored
         moved = moved + stored * _bus(box, size, shape.out_bytes, places[-1], config)
     return count, moved

@@ -1,12 +1,9 @@
-"""Reading a partitioned module: a composite function is a layer, a region's function a `Region`.
-
-Both forms are read: Relax's, where `MergeCompositeFunctions` keeps composite functions as local
-ones, and Relay's, where `PartitionGraph` does.
-"""
+"""Read a partitioned module: a composite function is a layer, a region's function a `Region`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tvm import ir, relax
 
@@ -15,9 +12,9 @@ from ...ir import graph
 from ...ir.graph import is_call, key
 from ...ir.patterns.rewriter import attribute
 from ..config import COMPILER, Config
-from ..layers import Region, Value
+from ..layers import Region
 from . import operators as read
-from .scales import Composite, LayerMatch, Unsupported, check, value
+from .operators import Composite, LayerMatch, Unsupported, check, value
 
 __all__ = ["Unsupported", "check", "config_of", "core", "find", "kind", "region", "regions"]
 
@@ -32,6 +29,7 @@ READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
     "relax.sum": ("mean", read.mean),
     "relax.reshape": ("reshape", read.view),
 }
+CONVERT = "convert one to the other first (relax.transform.ConvertLayout)"
 #: What may stand behind such an operator in a match.
 BEHIND = (
     *("relax.clip", "relax.maximum", "relax.minimum"),
@@ -76,13 +74,7 @@ def config_of(function: relax.Function) -> Config:
 
 
 def region(function: relax.Function) -> Region:
-    """Read a function for the machine, of a partitioned module.
-
-    Raises
-    ------
-    tvmlab.errors.CompileError
-        If there is something in it that the machine does not take.
-    """
+    """Read a function for the machine; `CompileError` for what the machine does not take."""
     try:
         return _Reader(function).region()
     except Unsupported as error:
@@ -105,7 +97,7 @@ class _Reader:
 
     def __init__(self, function: relax.Function) -> None:
         self.function = function
-        #: What each variable holds: itself if it is a tensor, else its value.
+        # What each variable holds: itself if it is a tensor, else its value.
         self.bound: dict[int, relax.Expr] = {key(param): param for param in function.params}
         self.names: dict[int, str] = {}
         self.taken: set[str] = set()
@@ -115,29 +107,26 @@ class _Reader:
     def region(self) -> Region:
         function = self.function
         for block in function.body.blocks:
-            for binding in block.bindings:
-                self._binding(binding.var, binding.value)
+            for var, bound in ((binding.var, binding.value) for binding in block.bindings):
+                self.bound[key(var)] = self.bound.get(key(bound), bound)
+                if isinstance(bound, relax.Call):
+                    match, operands = self._call(bound)
+                    self.found.append((match, [self._tensor(one) for one in operands], var))
+                    self.bound[key(var)] = var
         layouts = sorted({match.layout for match, _, _ in self.found if match.layout})
-        check(
-            len(layouts) <= 1,
-            "the region has images in NCHW and in NHWC",
-            "convert one to the other first (relax.transform.ConvertLayout)",
-        )
-        values: dict[str, Value] = {}
-        for var in [*function.params, *(made for _, _, made in self.found)]:
-            name = self._name(var)
-            values[name] = value(name, var, (*layouts, "NCHW")[0])
+        check(len(layouts) <= 1, "the region has images in NCHW and in NHWC", CONVERT)
+        variables = [*function.params, *(made for _, _, made in self.found)]
+        named = [(self._name(var), var) for var in variables]
+        values = {name: value(name, var, (*layouts, "NCHW")[0]) for name, var in named}
         out = self.bound.get(key(function.body.body), function.body.body)
         outputs = list(out.fields) if isinstance(out, relax.Tuple) else [out]
-        return Region(
-            tuple(self._name(param) for param in function.params),
-            tuple(self._name(self._tensor(var)) for var in outputs),
-            values,
-            tuple(
-                match.named([self._name(var) for var in inputs], self._name(made))
-                for match, inputs, made in self.found
-            ),
-        )
+        layers = []
+        for match, operands, made in self.found:
+            inputs = tuple(self._name(var) for var in operands)
+            layers.append(replace(match.layer, inputs=inputs, output=self._name(made)))
+        inputs = tuple(self._name(param) for param in function.params)
+        results = tuple(self._name(self._tensor(var)) for var in outputs)
+        return Region(inputs, results, values, tuple(layers))
 
     def _name(self, var: relax.Var) -> str:
         """Name a value, each another name."""
@@ -150,16 +139,7 @@ class _Reader:
             self.names[key(var)] = name
         return self.names[key(var)]
 
-    def _binding(self, var: relax.Var, bound: relax.Expr) -> None:
-        if isinstance(bound, relax.Call):
-            match, inputs = self._call(bound)
-            self.found.append((match, [self._tensor(expr) for expr in inputs], var))
-            self.bound[key(var)] = var
-        else:
-            self.bound[key(var)] = self.bound.get(key(bound), bound)
-
     def _tensor(self, expr: relax.Expr) -> relax.Var:
-        """Return the tensor's own variable."""
         found = self.bound.get(key(expr), expr)
         check(isinstance(found, relax.Var), f"a region holds {expr}, which no layer makes")
         return found
@@ -183,10 +163,9 @@ class _Reader:
             try:
                 self.read[key(function)] = find(root)
             except Unsupported as error:
-                raise Unsupported(
-                    f"the code generator has no layer for {name!r}: {error.what}",
-                    fix=error.fix or "give its pattern a check, so that it stays on the CPU",
-                ) from error
+                what = f"the code generator has no layer for {name!r}: {error.what}"
+                fix = error.fix or "give its pattern a check, so that it stays on the CPU"
+                raise Unsupported(what, fix=fix) from error
         match = self.read[key(function)]
         inside = all(key(one) in places for one in match.inputs)
         check(inside, f"{name!r} computes more than its one layer", "split its pattern")

@@ -1,48 +1,252 @@
-"""Reading layers: products with what stands around them, and what the vector unit computes.
+"""Read layers from the graph: an operator, and the clips and changes of scale around it.
 
-Zero points of products go into the bias: ``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and
-a number for each output channel, also at the borders, where padding is zx.
+Scales become the numbers of `tvmlab.qnn.arithmetic`. Zero points of products go into the bias:
+``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and a number for each output channel, also at
+the borders, where padding is zx.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import ir, relax
+import numpy.typing as npt
+from tvm import ir, relax, tirx
 
+from ...errors import CompileError
 from ...ir import checks, windows
 from ...ir.graph import is_call
 from ...qnn import config, frameworks
+from ...qnn.fixed_point import fixed_point_multipliers
 from ...qnn.operands import CallOperands
 from ...qnn.rescale import multiplier
-from ..isa import PoolKind, Rounding
-from ..layers import Add, Convolution, Mean, Pair, Pool, Side, Sides, View
-from .scales import (
-    INPUTS,
-    INT32,
-    NARROW,
-    OUTPUT,
-    SUMS,
-    Array,
-    Composite,
-    LayerMatch,
-    Unsupported,
-    bits,
-    check,
-    clips,
-    constant,
-    finite,
-    operands,
-    rescale,
-    scalar,
-    scales,
-    side,
-    tensor,
-    way,
-)
+from ..isa import Dtype, PoolKind, Rounding
+from ..layers import Add, Convolution, Layer, Mean, Pair, Pool, Rescale, Side, Sides, Value, View
+
+Array = npt.NDArray[Any]
+NARROW = ("int8", "uint8")
+INT32 = checks.limits("int32")
+#: No change of scale: sums as they are.
+SUMS = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
+#: The names of a layer's inputs and output until they are known.
+INPUTS, OUTPUT = ("0", "1"), "out"
+_BUILDER = relax.BlockBuilder()
+
+
+class Unsupported(CompileError):
+    """The machine does not take an operator."""
+
+
+def check(holds: object, what: str, fix: str = "") -> None:
+    """Raise `Unsupported` unless something holds."""
+    if not holds:
+        raise Unsupported(what, fix=fix)
+
+
+@dataclass(frozen=True)
+class LayerMatch:
+    """A layer, the expressions that it reads and makes, and the layout of its images if any."""
+
+    layer: Layer
+    inputs: tuple[relax.Expr, ...]
+    output: relax.Expr
+    layout: str | None = None
+
+    def values(self, layout: str) -> dict[str, Value]:
+        """Describe what the layer reads and makes, by `INPUTS` and `OUTPUT`."""
+        pairs = zip((*INPUTS[: len(self.inputs)], OUTPUT), (*self.inputs, self.output), strict=True)
+        return {name: value(name, expr, layout) for name, expr in pairs}
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A match: the call, a bias, clips to `sum_ends`, a requantize and clips to `ends`."""
+
+    root: relax.Expr
+    call: relax.Call
+    bias: relax.Call | None
+    requantize: relax.Call | None
+    ends: Pair
+    sum_ends: Pair
+
+    @classmethod
+    def of(cls, root: relax.Expr) -> Composite:
+        """Take a match apart."""
+        call, ends = clips(root, tensor(root, "the result")[0])
+        requantize, bias, sum_ends = None, None, ends
+        if is_call(call, "relax.qnn.requantize"):
+            requantize = call
+            call, sum_ends = clips(call.args[0], "int32")
+        if is_call(call, "relax.relay.nn.bias_add"):
+            bias, call = call, call.args[0]
+        return cls(root, call, bias, requantize, ends, sum_ends)
+
+    def name(self) -> str:
+        """Name the operator."""
+        return str(self.call.op.name).removeprefix("relax.")
+
+    def bare(self) -> CallOperands:
+        """Return the operands of an operator that has no bias and no requantize."""
+        plain = self.requantize is None and self.bias is None
+        check(plain, f"qnn.requantize goes with no {self.name()}")
+        return operands(self.call)
+
+
+def operands(call: relax.Call) -> CallOperands:
+    """Return the operands of a quantized operator by name."""
+    return CallOperands(_BUILDER, call)
+
+
+def value(name: str, expr: relax.Expr, layout: str) -> Value:
+    """Describe a tensor of the machine's dtypes and dimensions."""
+    dtype, shape = tensor(expr, "a value")
+    layouts = {1: "C", 2: "NC", 4: layout}
+    limits(dtype)
+    known = len(shape) in layouts
+    check(known, f"a value has {len(shape)} dimensions; the machine knows 1, 2 and 4")
+    check(0 not in shape, "a value is empty")
+    return Value(name, Dtype[dtype], shape, layouts[len(shape)])
+
+
+def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and the shape of a tensor whose sizes are known."""
+    ty = expr.ty
+    check(isinstance(ty, relax.TensorType), f"{what} is no tensor")
+    sizes = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else []
+    known = [int(size) for size in sizes if isinstance(size, (int, tirx.IntImm))]
+    fixed = len(known) == ty.ndim
+    check(fixed, f"{what} has a size that is not known before it runs", "fix its shape")
+    return str(ty.dtype), tuple(known)
+
+
+def limits(dtype: str) -> Pair:
+    """Return the least and the greatest number of a dtype that the machine computes with."""
+    known = dtype in (*NARROW, "int32")
+    check(known, f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
+    return checks.limits(dtype)
+
+
+def constant(expr: relax.Expr, what: str) -> Array:
+    """Return the value of a constant."""
+    if isinstance(expr, ir.GenericConst):
+        found: Array = expr.value.numpy()
+        return found
+    by, fix = "", "bind parameters (BindParams) and fold constants"
+    if is_call(expr, "relax.qnn.quantize", "relax.quantize"):
+        by = f": {str(expr.op.name).removeprefix('relax.')} computes it"
+        fix = "run QnnQuantizeConstFold first"
+    raise Unsupported(f"{what} is no constant{by}", fix=fix)
+
+
+def scalar(expr: relax.Expr, what: str) -> float:
+    """Return a number that is written in the graph, as a constant or as an operand of its own."""
+    if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
+        return float(expr.value)
+    found = constant(expr, what)
+    check(found.size == 1, f"{what} has {found.size} values", "the machine clips to one")
+    return float(found.ravel()[0])
+
+
+def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, Pair]:
+    """Take off all clips around an expression; return what is clipped, and to which ends."""
+    low, high = limits(dtype)
+    while is_call(expr, "relax.clip", "relax.maximum", "relax.minimum"):
+        name = str(expr.op.name).removeprefix("relax.")
+        ends = [scalar(end, f"an operand of {name}") for end in expr.args[1:]]
+        whole = all(end == int(end) for end in ends if np.isfinite(end))
+        check(whole, f"integers are clipped to {ends}, no whole numbers")
+        if name != "minimum":
+            low = max(low, int(max(ends[0], low)))
+        if name != "maximum":
+            high = min(high, int(min(ends[-1], high)))
+        expr = expr.args[0]
+    check(low <= high, f"no number lies between {low} and {high}, to which it clips")
+    return expr, (low, high)
+
+
+_WAYS = {
+    ("UPWARD", "int64"): Rounding.UPWARD,
+    ("TONEAREST", "int64"): Rounding.TONEAREST,
+    ("TFLITE", "int64"): Rounding.TFLITE,
+    ("TFLITE", "float64"): Rounding.TFLITE_FLOAT64,
+    ("ONNX", "float32"): Rounding.ONNX,
+}
+
+
+def way(given: CallOperands) -> Rounding:
+    """Return how the vector unit rounds as a call does."""
+    a = given.attributes
+    found = config.resolve(given.name, a["rounding"], a.get("compute_dtype", config.UNSET))
+    pair = (found.rounding, found.compute_dtype)
+    how = f"{given.name} in {pair[1]} with rounding {pair[0]}"
+    ways = ", ".join(f"{a} in {b}" for a, b in _WAYS)
+    check(pair in _WAYS, f"the vector unit does not compute {how}", f"it has {ways}")
+    return _WAYS[pair]
+
+
+def scales(given: CallOperands) -> tuple[Array, Array, Array, Array]:
+    """Return a requantize's scales and zero points: the input's may differ by channel."""
+    dtype, out_dtype = given.dtype("data"), str(given.call.ty.dtype)
+    count = given.channels("data", int(given.attributes["axis"]))
+    return (
+        given.scale("input_scale", count, wide=True),
+        given.zero_point("input_zero_point", dtype, count),
+        given.scale("output_scale"),
+        given.zero_point("output_zero_point", out_dtype),
+    )
+
+
+def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
+    """Read a requantize of sums; return it without the zero point of the sums, and that."""
+    given = operands(call)
+    dtype, shape = tensor(call, "the result of qnn.requantize")
+    found, zero, out_scale, out_zero = scales(given)
+    check(not zero.ndim, "qnn.requantize takes another zero point off each channel")
+    own = int(given.attributes["axis"]) % max(len(shape), 1)
+    by_channel = not found.ndim or (own == axis and found.size == channels)
+    check(by_channel, f"qnn.requantize has a scale for each place along axis {own}, no channel's")
+    numbers = _multipliers(multiplier(found, out_scale), way(given))
+    return Rescale(*numbers, int(out_zero), *checks.limits(dtype)), int(zero)
+
+
+def _multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Array, Array]:
+    """Write ratios of scales as the vector unit reads them: a way, multipliers and shifts."""
+    none = np.zeros(0, np.int32)
+    if rounding is Rounding.TFLITE_FLOAT64:  # saturates, which `NONE` does not
+        return rounding, np.atleast_1d(np.float64(1) if ratio is None else ratio), none
+    if ratio is None:
+        return Rounding.NONE, none, none
+    if rounding is Rounding.ONNX:
+        with np.errstate(over="ignore"):
+            return rounding, np.atleast_1d(finite(ratio.astype(np.float32))), none
+    factors, shifts = fixed_point_multipliers(np.atleast_1d(ratio))
+    return rounding, factors.astype(np.int32), shifts.astype(np.int32)
+
+
+def finite(ratio: Array) -> Array:
+    """Check that ratios are numbers of float32."""
+    near = np.isfinite(ratio).all()
+    check(near, "the scales are so far apart that their ratio is no float32")
+    return ratio
+
+
+def side(zero: Any, rounding: Rounding, ratio: Array | None) -> Side:
+    """Make one side of an addition, with one scale; it is rescaled in integers."""
+    integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64) or ratio is None
+    check(integers, f"the vector unit rescales sides in integers, not by {rounding.name}")
+    if ratio is None:
+        return Side(int(zero), Rounding.NONE, 0, 0)
+    factor, shift = fixed_point_multipliers(ratio)
+    return Side(int(zero), rounding, int(factor), int(shift))
+
+
+def bits(value: Array) -> int:
+    """Return the bits of a float32 as an int32."""
+    return int(np.float32(value).view(np.int32))
+
 
 #: The largest window that the machine's instructions slide, a side; and how far at a time.
 MOST_KERNEL, MOST_STRIDE = 16, 8
@@ -56,36 +260,18 @@ def convolution(match: Composite) -> LayerMatch:
     """Read a convolution: an optional pad, qnn.conv2d, bias_add, clips, requantize, clips."""
     given = operands(match.call)
     a = given.attributes
-    layout, order = str(a["data_layout"]), str(a["kernel_layout"])
-    check(
-        layout in ("NCHW", "NHWC"),
-        f"the layout is {layout}",
-        "convert it to NCHW or NHWC (ConvertLayout)",
-    )
-    check(
-        a["out_layout"] in ("", layout),
-        f"the result's layout is {a['out_layout']}, the data's {layout}",
-    )
-    check(
-        sorted(order) == sorted("OIHW"),
-        f"the weights' layout is {order}",
-        "give them as OIHW or HWIO",
-    )
+    layout, order = _layout(a["data_layout"], a["out_layout"]), str(a["kernel_layout"])
+    check(sorted(order) == sorted("OIHW"), f"the weights' layout is {order}", "give them as OIHW")
     data, pads = _padded(given, layout)
     channels = _data(data, 4)[layout.index("C")]
     weights = constant(match.call.args[1], "weight")
     weights = weights.transpose([order.index(letter) for letter in "HWIO"])
     *kernel, _, outer = weights.shape
     depthwise = by_channel(match.call)
-    check(
-        int(a["groups"]) == 1 or depthwise,
-        f"{channels} channels become {outer} in {a['groups']} groups; the machine takes one group, "
-        "or one a channel with one output each",
-    )
-    strides, dilation = (
-        windows.steps(a[name], 2, "qnn.conv2d", name) for name in ("strides", "dilation")
-    )
-    window = check_window(kernel, strides, dilation)
+    groups = f"{channels} channels become {outer} in {a['groups']} groups"
+    fix = "the machine takes one group, or one a channel with one output each"
+    check(int(a["groups"]) == 1 or depthwise, groups, fix)
+    window = _, strides, _ = _window(kernel, a, given.name)
     name = f"{'depthwise' if depthwise else 'conv2d'} {kernel[0]}x{kernel[1]} {channels}->{outer}"
     if max(strides) > 1:
         name += f" /{strides[0]}" if strides[0] == strides[1] else f" /{strides[0]}x{strides[1]}"
@@ -111,6 +297,13 @@ def by_channel(call: relax.Call) -> bool:
     return bool(size.get("I") == 1 and size.get("O") == int(call.attrs["groups"]))
 
 
+def _layout(layout: str, result: str) -> str:
+    """Check the order in which images and the result lie."""
+    known = layout in ("NCHW", "NHWC") and result in ("", layout)
+    check(known, f"the layout is {layout}, of the result {result}", "convert both to NCHW or NHWC")
+    return str(layout)
+
+
 def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
     """Check what is multiplied; return its shape."""
     dtype, shape = tensor(data, "the data")
@@ -121,8 +314,7 @@ def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
 
 def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     """Return what is convolved without the pad before it, and the padding of both."""
-    (top, bottom), (left, right) = windows.padding(given.attributes["padding"], 2, given.name)
-    data = given["data"]
+    data, (top, left, bottom, right) = given["data"], _pads(given.attributes, given.name)
     if is_call(data, "relax.nn.pad"):
         widths, mode = [int(width) for width in data.attrs.pad_width], str(data.attrs.pad_mode)
         value = float(data.attrs.pad_value)
@@ -132,17 +324,25 @@ def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     else:
         return data, (top, left, bottom, right)
     zero = given.zero_point("input_zero_point", given.dtype("data"))
-    check(
-        mode == "constant" and value == zero,
-        f"nn.pad pads {f'with {value:g}' if mode == 'constant' else f'by {mode}'}; the machine "
-        f"pads with the zero point, {zero}",
-        "leave the pad out of the pattern, or pad with the zero point",
-    )
+    how = f"with {value:g}" if mode == "constant" else f"by {mode}"
+    zeros = mode == "constant" and value == zero
+    check(zeros, f"nn.pad pads {how}; the machine pads with the zero point, {zero}")
     by_axis = dict(zip(layout, zip(widths[::2], widths[1::2], strict=True), strict=True))
     inside = not any((*by_axis["N"], *by_axis["C"])) and min(widths) >= 0
     check(inside, "nn.pad pads other dimensions than rows and columns, or cuts")
     (up, down), (before, after) = by_axis["H"], by_axis["W"]
     return data.args[0], (top + up, left + before, bottom + down, right + after)
+
+
+def _pads(a: dict[str, Any], call: str) -> Sides:
+    """Return the padding at the top, the left, the bottom and the right."""
+    padding = windows.padding([int(size) for size in a["padding"]], 2, call)
+    (top, bottom), (left, right) = padding
+    return top, left, bottom, right
+
+
+def _steps(a: dict[str, Any], name: str, call: str) -> list[int]:
+    return windows.steps([int(size) for size in a[name]], 2, call, name)
 
 
 def _product(
@@ -155,14 +355,18 @@ def _product(
     depthwise: bool,
 ) -> Convolution:
     """Fold everything into one layer; `weights` are [kernel_h, kernel_w, inputs, outputs]."""
-    given, channels = operands(match.call), weights.shape[3]
-    check(
-        match.call.ty.dtype == "int32",
-        f"the sums are {match.call.ty.dtype}; the accumulators are int32",
-    )
+    given, channels, dtype = operands(match.call), weights.shape[3], match.call.ty.dtype
+    check(dtype == "int32", f"the sums are {dtype}; the accumulators are int32")
     zero = int(given.zero_point("input_zero_point", given.dtype("data")))
     zeros = given.zero_point("kernel_zero_point", weights.dtype.name, channels)
-    weights = _narrow(weights[:, :, 0] if depthwise else weights, zeros, depthwise)
+    weights = weights.astype(np.int32) - zeros.astype(np.int32)
+    weights = weights[:, :, 0] if depthwise else weights
+    least, most = int(weights.min()), int(weights.max())
+    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
+    low, high = checks.limits(kind)
+    found = f"weights less their zero point go from {least} to {most}; the machine holds {kind}"
+    check(low <= least and most <= high, found, "quantize the weights with zero point 0")
+    weights = np.ascontiguousarray(weights, kind)
     bias = np.zeros(channels, np.int64)
     if match.bias is not None:
         bias += constant(match.bias.args[1], "the bias")
@@ -178,28 +382,13 @@ def _product(
     return Convolution(name, INPUTS[:1], OUTPUT, *values, *window[1:], pads, *match.sum_ends, scale)
 
 
-def _narrow(weights: Array, zeros: Array, depthwise: bool) -> Array:
-    """Take the zero points off the weights."""
-    weights = weights.astype(np.int32) - zeros.astype(np.int32)
-    least, most = int(weights.min()), int(weights.max())
-    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
-    low, high = checks.limits(kind)
-    check(
-        low <= least and most <= high,
-        f"weights less their zero point go from {least} to {most}; the machine holds {kind}",
-        "quantize the weights symmetrically, with zero point 0",
-    )
-    return np.ascontiguousarray(weights, kind)
-
-
-def check_window(kernel: Sequence[int], strides: list[int], dilation: list[int]) -> _Window:
+def _window(kernel: Sequence[int], a: dict[str, Any], call: str) -> _Window:
     """Check that the machine's instructions slide a window; return its sizes as pairs."""
-    if max(kernel) > MOST_KERNEL or max(*strides, *dilation) > MOST_STRIDE:
-        raise Unsupported(
-            f"a window of {kernel[0]}x{kernel[1]} by steps of {strides} with dilation {dilation}; "
-            f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
-        )
-    return (kernel[0], kernel[1]), (strides[0], strides[1]), (dilation[0], dilation[1])
+    (kh, kw), (sh, sw), (dh, dw) = kernel, _steps(a, "strides", call), _steps(a, "dilation", call)
+    found = f"a window of {kh}x{kw} by steps of {[sh, sw]} with dilation {[dh, dw]}"
+    most = f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
+    check(max(kh, kw) <= MOST_KERNEL and max(sh, sw, dh, dw) <= MOST_STRIDE, found, most)
+    return (kh, kw), (sh, sw), (dh, dw)
 
 
 def add(match: Composite) -> LayerMatch:
@@ -233,39 +422,30 @@ def add(match: Composite) -> LayerMatch:
 
 
 def integer_add(match: Composite) -> LayerMatch:
-    """Read an addition of int32 as PyTorch's networks have it.
-
-    Both sides may be a requantize of 8 bits to int32, a requantize to 8 bits may follow, and clips.
-    """
+    """Read PyTorch's addition: sides of int32 or requantized to it, a requantize, clips."""
     check(match.call.ty.dtype == "int32", "there is no addition of int32 where one is looked for")
     sides, inputs = zip(*map(_side, match.call.args), strict=True)
     if match.requantize is None:
         return _addition(match, sides, 0, _PLAIN, inputs)
-    check(
-        match.sum_ends == INT32,
-        "sums are clipped before qnn.requantize; the vector unit clips after it",
-    )
-    given = operands(match.requantize)
-    scale, zero, out_scale, out_zero = scales(given)
-    check(
-        not (scale.ndim or zero.ndim or zero),
-        "the sums' scale or zero point is not one, or the zero point not 0",
-    )
-    out = side(out_zero, way(given), multiplier(scale, out_scale))
-    return _addition(match, sides, 0, out, inputs)
+    check(match.sum_ends == INT32, "sums are clipped before qnn.requantize, not after it")
+    return _addition(match, sides, 0, _rescaled(match.requantize, True), inputs)
 
 
 def _side(expr: relax.Expr) -> tuple[Side, relax.Expr]:
     """Read one side of an addition of int32: a requantize of 8 bits, or int32 as they are."""
     if not is_call(expr, "relax.qnn.requantize") or str(expr.args[0].ty.dtype) not in NARROW:
         return _PLAIN, expr
-    given = operands(expr)
+    return _rescaled(expr, False), expr.args[0]
+
+
+def _rescaled(call: relax.Call, sums: bool) -> Side:
+    """Read a requantize of an addition's sums, or of one side."""
+    given = operands(call)
     scale, zero, out_scale, out_zero = scales(given)
-    check(
-        not (scale.ndim or zero.ndim or out_zero),
-        "a side's scale is not one, or its zero point in int32 not 0",
-    )
-    return side(zero, way(given), multiplier(scale, out_scale)), expr.args[0]
+    kept, wide = (out_zero, zero) if sums else (zero, out_zero)
+    plain = not (scale.ndim or zero.ndim or wide)
+    check(plain, "an addition has a scale or zero point by channel, or one in int32 that is not 0")
+    return side(kept, way(given), multiplier(scale, out_scale))
 
 
 def _addition(
@@ -306,11 +486,9 @@ def average_pool(match: Composite) -> LayerMatch:
         kind = PoolKind.AVERAGE_TFLITE
         numbers = frameworks.average_parts(float(ratio[0]) / float(ratio[1]), dtype)
     else:
-        check(
-            ratio[0] == ratio[1] and zeros[0] == zeros[1],
-            f"it averages between two scales with rounding {rounding}",
-            "the vector unit does that for TFLITE and ONNX",
-        )
+        one = ratio[0] == ratio[1] and zeros[0] == zeros[1]
+        fix = "the vector unit does that for TFLITE and ONNX"
+        check(one, f"it averages between two scales with rounding {rounding}", fix)
         kind = PoolKind.AVERAGE_HALF if rounding == "TFLITE" else kind
     return _pool(match, a, kind, (*zeros, *numbers), bool(a["count_include_pad"]))
 
@@ -322,20 +500,10 @@ def _pool(
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
     check(match.root.same_as(match.call), f"something stands behind {what}")
-    layout = str(a["layout"])
-    check(
-        layout in ("NCHW", "NHWC") and str(a["out_layout"]) in ("", layout),
-        f"the layout is {layout}, of the result {a['out_layout']}",
-    )
-    kernel, strides, dilation = (
-        windows.steps([int(size) for size in a[name]], 2, what, name)
-        for name in ("pool_size", "strides", "dilation")
-    )
-    window = check_window(kernel, strides, dilation)
-    padding = windows.padding([int(size) for size in a["padding"]], 2, what)
-    (top, bottom), (left, right) = padding
+    layout = _layout(a["layout"], a["out_layout"])
+    kernel = _steps(a, "pool_size", what)
+    window, pads = _window(kernel, a, what), _pads(a, what)
     name = f"{what} {kernel[0]}x{kernel[1]} {shape[layout.index('C')]}"
-    pads = top, left, bottom, right
     made = Pool(name, INPUTS[:1], OUTPUT, kind, *window, pads, count_pad, *numbers)
     return LayerMatch(made, (data,), match.root, layout)
 
@@ -344,20 +512,18 @@ def mean(match: Composite) -> LayerMatch:
     """Read a sum over images: an optional rectifier, the sum, clips, requantize, clips."""
     call = match.call
     check(call.ty.dtype == "int32", "there is no sum of int32 where one is looked for")
-    clipped = "the sums are clipped; the vector unit clips what it made of them"
-    check(match.sum_ends == INT32, clipped)
-    data, least, most = clips(call.args[0], "int32")
+    check(match.sum_ends == INT32, "the sums are clipped; the vector unit clips their average")
+    data, (least, most) = clips(call.args[0], "int32")
     if is_call(data, "relax.astype"):
         data = data.args[0]
     dtype, shape = tensor(data, "the data")
-    known = dtype in (*NARROW, "int32")
-    check(known, f"it sums {dtype}; the vector unit sums {', '.join(NARROW)} and int32")
-    ends = checks.limits(dtype)
-    check(
-        most >= ends[1],
-        f"what it sums is clipped at {most}; the vector unit clips from below only",
-    )
-    layout = _images(call, shape)
+    ends = limits(dtype)
+    check(most >= ends[1], f"what it sums is clipped at {most}; the vector unit clips from below")
+    axes = tuple(sorted(int(axis) % 4 for axis in call.attrs.axis or ()))
+    layouts: dict[tuple[int, ...], str] = {(2, 3): "NCHW", (1, 2): "NHWC"}
+    images = len(shape) == 4 and axes in layouts
+    check(images, "it does not sum over all rows and columns of images, and nothing else")
+    layout = layouts[axes]
     size = dict(zip(layout, shape, strict=True))
     scale, start = SUMS, 0
     if match.requantize is not None:
@@ -365,22 +531,11 @@ def mean(match: Composite) -> LayerMatch:
         scale, off = rescale(match.requantize, size["C"], axis)
         start, scale = -off, scale.clipped(*match.ends)
     reach = max(abs(max(end, least)) for end in ends) * size["H"] * size["W"]
-    check(
-        not start or reach + abs(start) <= INT32[1],
-        "qnn.requantize takes a zero point off sums that may not fit int32",
-    )
+    small = not start or reach + abs(start) <= INT32[1]
+    check(small, "qnn.requantize takes a zero point off sums that may not fit int32")
     name = f"mean {size['H']}x{size['W']} {size['C']}"
     made = Mean(name, INPUTS[:1], OUTPUT, max(least, ends[0]), start, scale)
     return LayerMatch(made, (data,), match.root, layout)
-
-
-def _images(call: relax.Call, shape: tuple[int, ...]) -> str:
-    """Return the layout whose rows and columns a sum goes over."""
-    axes = sorted(int(axis) % 4 for axis in call.attrs.axis or ()) if len(shape) == 4 else []
-    layouts = {(2, 3): "NCHW", (1, 2): "NHWC"}
-    images = tuple(axes) in layouts
-    check(images, "it does not sum over all rows and columns of images, and nothing else")
-    return layouts[axes[0], axes[1]]
 
 
 def view(match: Composite) -> LayerMatch:
@@ -397,10 +552,7 @@ def view(match: Composite) -> LayerMatch:
             for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
             if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
         ]
-        check(
-            layouts,
-            f"it makes {list(after)} of {list(before)}, which moves numbers between channels",
-            "the machine takes images of one pixel as rows, and back",
-        )
+        found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
+        check(layouts, found, "the machine takes images of one pixel as rows, and back")
         layout = layouts[0] if len(layouts) == 1 else None
     return LayerMatch(View("reshape", INPUTS[:1], OUTPUT), (data,), match.root, layout)
