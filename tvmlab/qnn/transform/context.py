@@ -445,9 +445,7 @@ class Context:
     def stored(self, expr: relax.Expr) -> QuantizedValue:
         """Return `clipped`, which has to be stored integers with one scale."""
         value = self.clipped(expr)
-        maker = operator(self.calls.get(expr)).removeprefix("relax.")
-        given = f", which {maker} gives," if maker else ""
-        require(value.narrow, f"its operand {_name(expr)}{given} is not quantized before it")
+        require(value.narrow, f"its operand {_name(expr)} is not quantized before it")
         require(value.scalar, f"its operand {_name(expr)} is quantized by channel")
         return value
 

@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -200,7 +199,9 @@ class Rewriter:
                 read = context.value(var)
                 if name in products.PRODUCTS:
                     return self._dequantized(binding, read)
-        made = self._simplified(var, self._renamed(value))
+        made = self._renamed(value)
+        with contextlib.suppress(NotQuantizable):
+            made = self._simplified(var, made)
         if made is value:
             return binding
         self.changed = True
@@ -234,7 +235,7 @@ class Rewriter:
             return relax.Tuple([self._name(field) for field in expr.fields])
         return expr
 
-    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
+    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, data, context = binding.var, self._name(value.args[0]), self.context
         kept = relax.VarBinding(var, self._renamed(value))
         array = self._array(data)
@@ -242,74 +243,63 @@ class Rewriter:
             data = relax.const(np.ascontiguousarray(array), str(data.ty.dtype))
         try:
             read = _read_dequantize(value, data)
-            cut = context.calls.get(data) if isinstance(data, relax.Var) else None
-            if calls(cut, "clip") and (ends := limits(cut)) is not None:
-                least, most = max(read.least, ceil(ends[0])), min(read.most, floor(ends[1]))
-                read = replace(read, least=least, most=most)
         except NotQuantizable as why:
             self.reasons.setdefault(var, str(why))
             return kept
         context.values[var, None] = read
         if value.op.name == "relax.qnn.dequantize":
             return kept
-        made = self._dequantized(binding, read)
-        context.bind(made.value, value.ty, "", var)
-        return None
+        return self._dequantized(binding, read)
 
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
-        var, data, context, expr = binding.var, value.args[0], self.context, None
+        var, data, context = binding.var, value.args[0], self.context
         try:
             scale, zero, axis, dtype = _read_quantize(value)
         except NotQuantizable as why:
             self.reasons.setdefault(data, f"it is quantized where {why}")
             return relax.VarBinding(var, self._renamed(value))
-        array = context.number(data)
-        if array is not None:
-            real = array.astype(np.float32)
-            made = arithmetic.quantize(real, scale, zero, axis, dtype, context.ties)
-            expr = context.constant(made, dtype)
-        elif scale.ndim or zero.ndim:
-            by_channel = "it is quantized by channel, which no requantize can do"
-            self.reasons.setdefault(data, by_channel)
-        else:
-            params = QuantParams(float(scale), int(zero), dtype)
-            try:
+        try:
+            array = context.number(data)
+            if array is not None:
+                real = array.astype(np.float32)
+                made = arithmetic.quantize(real, scale, zero, axis, dtype, context.ties)
+                expr = context.constant(made, dtype)
+            else:
+                by_channel = "it is quantized by channel, which no requantize can do"
+                require(not (scale.ndim or zero.ndim), by_channel)
+                params = QuantParams(float(scale), int(zero), dtype)
                 expr = context.requantize_to(context.value(data, params), params, var)
-            except NotQuantizable as why:
-                self.reasons.setdefault(data, str(why))
-        if expr is None and value.op.name == "relax.qnn.quantize":
-            return binding
-        self.changed = True
-        if expr is None:
+        except NotQuantizable as why:
+            self.reasons.setdefault(data, str(why))
+            if value.op.name == "relax.qnn.quantize":
+                return binding
             operands = [data, context.scale(scale), context.constant(zero, "int32")]
             attributes = {"out_dtype": dtype, "axis": axis, "rounding": context.ties}
-            context.bind(
-                dialect.call("relax.qnn.quantize", operands, attributes), value.ty, "", var
-            )
-        if expr is None or expr.same_as(var):
+            expr = typed(dialect.call("relax.qnn.quantize", operands, attributes), value.ty)
+        self.changed = True
+        if expr.same_as(var):
             return None
-        self.aliases[var] = expr
+        if isinstance(expr, relax.Var | tvm.ir.GenericConst):
+            self.aliases[var] = expr
         return relax.VarBinding(var, expr)
 
     def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         """Read what TensorFlow Lite's importer makes: clips to dtypes' ends, averages in int32."""
-        dtype = str(getattr(var.ty, "dtype", ""))
-        if calls(call, "clip") and dtype.startswith(("int", "uint")):
+        dtype, made = str(getattr(var.ty, "dtype", "")), self.context.calls
+        if calls(call, "clip") and dtype in NARROW:
             found, (least, most) = limits(call), checks.limits(dtype)
             return call.args[0] if found and found[0] <= least and found[1] >= most else call
-        pool = self.context.calls.get(call.args[0]) if call.args else None
-        if not calls(call, "astype") or not calls(pool, "nn.avg_pool2d"):
+        if not calls(call, "astype") or not calls(pool := made.get(call.args[0]), "nn.avg_pool2d"):
             return call
-        wide = self.context.calls.get(pool.args[0])
-        if dtype not in ("int8", "uint8") or not calls(wide, "astype"):
+        wide = made.get(pool.args[0])
+        if not calls(wide, "astype") or dtype not in ("int8", "uint8"):
             return call
-        data, attributes = wide.args[0], products.pooling_attributes(pool)
-        if (str(wide.ty.dtype), str(data.ty.dtype)) != ("int32", dtype):
+        if (str(wide.ty.dtype), str(wide.args[0].ty.dtype)) != ("int32", dtype):
             return call
         one, zero = self.context.params(QuantParams(1.0, 0, dtype))
-        attributes["rounding"] = self.rounding
-        made = dialect.call("relax.qnn.avg_pool2d", [data, one, zero, one, zero], attributes)
-        return typed(made, call.ty)
+        attributes = products.pooling_attributes(pool) | {"rounding": self.rounding}
+        operands = [wide.args[0], one, zero, one, zero]
+        return typed(dialect.call("relax.qnn.avg_pool2d", operands, attributes), call.ty)
 
 
 # Reading quantizes and dequantizes
