@@ -227,11 +227,6 @@ def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
             yield binding.var, binding.value
 
 
-def any_quantize(body: relax.SeqExpr) -> bool:
-    """Whether a body quantizes anything."""
-    return any(operator(value) in QUANTIZES for _, value in bindings(body))
-
-
 def typed(value: relax.Expr, ty: Any) -> relax.Expr:
     """Give an expression its type, if it has none yet."""
     if type(value.ty) is tvm.ir.Type:

@@ -43,8 +43,6 @@ from .context import (
 )
 from .products import (
     add_constant,
-    constant_factor,
-    multiply_by_constant,
 )
 
 # Sums are added at this part of a step of the finest operand, where int32 allows it.
@@ -387,18 +385,11 @@ def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
     return replace(sums, error=error)
 
 
-def _multiply(site: Site) -> QuantizedValue:
-    found = constant_factor(site)
-    return _unrounded(site) if found is None else multiply_by_constant(site, *found)
-
-
 def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
     """Emit ``qnn.hardswish`` or ``qnn.mul``."""
     swished = _hardswish_operand(site)
     if swished is not None:
         return _table(site, "hardswish", swished, {}, params)
-    if constant_factor(site) is not None:
-        return site.ctx.value(site.var)
     require(site.name == "multiply", "it divides by what is not constant")
     return _rounded(site, "mul", [site.ctx.stored(arg) for arg in site.call.args], params)
 
@@ -425,6 +416,6 @@ RULES = {
     "relax.astype": Rule(_cast, _cast),
     **dict.fromkeys([*_FUNCTIONS, "relax.nn.leakyrelu"], Rule(_unrounded, _looked_up)),
     **dict.fromkeys(("relax.add", "relax.subtract"), Rule(_add, _add_at)),
-    **dict.fromkeys(("relax.multiply", "relax.divide"), Rule(_multiply, _multiply_at)),
+    **dict.fromkeys(("relax.multiply", "relax.divide"), Rule(_unrounded, _multiply_at)),
     "relax.concat": Rule(_unrounded, _concat_at),
 }

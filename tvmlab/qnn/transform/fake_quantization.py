@@ -28,8 +28,8 @@ from .context import (
     QuantizedValue,
     QuantParams,
     Rule,
-    any_quantize,
     array_of,
+    bindings,
     calls,
     channel_count,
     known,
@@ -142,7 +142,7 @@ class Rewriter:
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; return the same object where nothing changes."""
-        if not any_quantize(function.body):
+        if not any(operator(value) in QUANTIZES for _, value in bindings(function.body)):
             return function
         with _deep_recursion():
             made = self._body(function.body)
@@ -262,8 +262,8 @@ class Rewriter:
             array = context.number(data)
             if array is not None:
                 real = array.astype(np.float32)
-                made = arithmetic.quantize(real, scale, zero, axis, dtype, context.ties)
-                expr = context.constant(made, dtype)
+                whole = arithmetic.quantize(real, scale, zero, axis, dtype, context.ties)
+                expr = context.constant(whole, dtype)
             else:
                 by_channel = "it is quantized by channel, which no requantize can do"
                 require(not (scale.ndim or zero.ndim), by_channel)
@@ -275,12 +275,13 @@ class Rewriter:
                 return binding
             operands = [data, context.scale(scale), context.constant(zero, "int32")]
             attributes = {"out_dtype": dtype, "axis": axis, "rounding": context.ties}
-            expr = typed(dialect.call("relax.qnn.quantize", operands, attributes), value.ty)
+            made = typed(dialect.call("relax.qnn.quantize", operands, attributes), value.ty)
+            self.changed = True
+            return relax.VarBinding(var, made)
         self.changed = True
         if expr.same_as(var):
             return None
-        if isinstance(expr, relax.Var | tvm.ir.GenericConst):
-            self.aliases[var] = expr
+        self.aliases[var] = expr
         return relax.VarBinding(var, expr)
 
     def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:

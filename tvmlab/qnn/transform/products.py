@@ -39,7 +39,6 @@ from .context import (
     fixed_sizes,
     known,
     require,
-    same_shape,
     sizes,
     spread,
     with_dtype,
@@ -198,10 +197,9 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
         return [int(i) % ndim for i in given], bool(attrs.keepdims)
     if site.name == "nn.adaptive_avg_pool2d":
         layout, shape = str(attrs.layout), sizes(site.var.ty)
-        known = layout in ("NCHW", "NHWC") and str(attrs.out_layout) in ("", layout)
-        require(known, f"its layout is {layout}")
         axes = [layout.index(letter) for letter in "HW"]
-        whole = shape is not None and all(shape[axis] == 1 for axis in axes)
+        plain = sorted(layout) == [*"CHNW"] and str(attrs.out_layout) in ("", layout)
+        whole = plain and shape is not None and all(shape[axis] == 1 for axis in axes)
         require(whole, "it averages windows whose sizes follow from the result's")
         return axes, True
     # ONNX Runtime computes a window of the whole picture as a mean.
@@ -284,7 +282,7 @@ def _windows(site: Site, params: QuantParams) -> QuantizedValue:
     return site.call_at("avg_pool2d", operands, attributes, params, value.dtype)
 
 
-# Batch normalization, and constants that are multiplied or added
+# Batch normalization, and constants that are added
 
 
 def _statistics(site: Site) -> tuple[Array, Array, Array, Array]:
@@ -320,39 +318,6 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
         bias = _match_float_bias(value, weight, nearest, scale, wanted, params)
         add = np.where(bias == nearest, add, bias * scale.astype(np.float64))
     return add_constant(site, sums, spread(add, axis, int(x.ty.ndim)), None, x.ty)
-
-
-def constant_factor(site: Site) -> tuple[relax.Expr, Array] | None:
-    """Return the operand that a call multiplies or divides by a constant, and the factor."""
-    divides = site.name == "divide"
-    found = site.constant_side(divides)
-    if found is None:
-        return None
-    operand, other, factor = found
-    if divides:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return operand, 1.0 / factor
-    stored = site.ctx.known_constant(other)
-    quantized = stored and stored.narrow and stored.scalar and site.ctx.operand(operand).narrow
-    return None if quantized and not _positive(factor, operand, site.var) else (operand, factor)
-
-
-def _positive(factor: Array, operand: relax.Expr, var: relax.Var) -> bool:
-    one = factor.size == 1 and factor.ravel()[0] > 0
-    return bool(one and same_shape(operand.ty, var.ty))
-
-
-def multiply_by_constant(site: Site, operand: relax.Expr, factor: Array) -> QuantizedValue:
-    """Multiply by a `constant_factor`: only the scale changes."""
-    value = site.ctx.operand(operand)
-    single = "its constant is not quantized, and is not one positive number"
-    require(_positive(factor, operand, site.var), single)
-    by = float(factor.ravel()[0])
-    with np.errstate(over="ignore", under="ignore"):
-        scale = (value.scale.astype(np.float64) * by).astype(value.scale.dtype)
-    require(np.all(np.isfinite(scale) & (scale > 0)), "its scale would be beyond float32")
-    low, high, error = (part * by for part in (value.low, value.high, value.error))
-    return replace(value, scale=scale, low=low, high=high, error=error)
 
 
 def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
