@@ -285,24 +285,17 @@ def _windows(site: Site, params: QuantParams) -> QuantizedValue:
 # Batch normalization, and constants that are added
 
 
-def _statistics(site: Site) -> tuple[Array, Array, Array, Array]:
-    """Return gamma, beta, mean and variance, float64."""
-    attrs = site.call.attrs
-    require(not attrs.training, "it normalizes by the statistics of its batch")
-    numbers = [site.ctx.number(arg) for arg in site.call.args[1:5]]
-    require(all(number is not None for number in numbers), "its statistics are not constant")
-    gamma, beta, mean, variance = (np.asarray(number) for number in numbers)
-    gamma = gamma if attrs.scale else np.ones_like(gamma)
-    return gamma, beta if attrs.center else np.zeros_like(beta), mean, variance
-
-
 def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue:
     """Emit a depthwise convolution and its bias."""
     x, attrs = site.call.args[0], site.call.attrs
     value = site.ctx.clipped(x)
     if params and (site.ctx.rounding != "ONNX" or value.dtype not in ("int8", "uint8")):
         return site.ctx.value(site.var)
-    gamma, beta, mean, variance = _statistics(site)
+    require(not attrs.training, "it normalizes by the statistics of its batch")
+    unknown = "its statistics are not constant"
+    gamma, beta, mean, variance = (known(site.ctx.number(a), unknown) for a in site.call.args[1:5])
+    gamma = gamma if attrs.scale else np.ones_like(gamma)
+    beta = beta if attrs.center else np.zeros_like(beta)
     gain = gamma / np.sqrt(variance + float(attrs.epsilon))
     add = beta - mean * gain
     axis = int(attrs.axis) % int(x.ty.ndim)
@@ -348,10 +341,9 @@ def _scale_channels(
     w = QuantizedValue(kernel, "int16", one, none, 0, -_WEIGHT, _WEIGHT)
     attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
     expr = _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
-    wide = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
-    kind = np.float64 if wide else np.float32
+    exact = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
     most = value.far * _WEIGHT
-    product = value.scale.astype(kind) * scale.astype(kind)
+    product = _scale(value, replace(w, scale=scale), exact)
     sums = QuantizedValue.sums(expr, product, axis, -most, most)
     return replace(sums, error=value.error * float(np.max(np.abs(gain))) + lost)
 
