@@ -14,7 +14,6 @@ import tvmlab.ir.operators
 from tests.qnn.cut import check
 from tests.qnn.graphs import Network, integers, names, scale
 from tests.qnn.run import compiled, run
-from tvmlab.ir import dialect
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -200,19 +199,6 @@ def test_integers_clipped_to_their_dtypes_ends():
         net.quantized(net.emit(op.nn.relu(net.real(full, 0.5, -128))), 0.5, -128), narrow
     )
     assert names(check(mod, integers(IMAGE))) == ["qnn.conv2d", "qnn.requantize", "clip"]
-
-
-def test_integers_averaged_in_int32():
-    net = Network((IMAGE, "int8"))
-    wide = net.emit(op.astype(net.inputs[0], "int32"))
-    mean = net.emit(op.nn.avg_pool2d(wide, (2, 2), (2, 2)))
-    q = net.emit(op.astype(mean, "int8"))
-    mod = net.module(net.quantized(net.real(q, 0.5, 3), 0.25, 3))
-    after = FakeQuantizationToInteger(rounding="TFLITE")(mod)
-    assert names(after) == ["qnn.avg_pool2d", "qnn.requantize"]
-    call = after["main"].body.blocks[0].bindings[0].value
-    assert dialect.attributes(call)["rounding"] == "TFLITE"
-    assert [float(arg.value.numpy()) for arg in call.args[1:]] == [1, 0, 1, 0]
 
 
 # Functions of one value and transposed convolutions
