@@ -1,7 +1,6 @@
 """A quantized network cut at its quantizes, so that each piece is computed from given integers.
 
-Fed with the values of those who define what comes out, every piece shows its own rounding and not
-what those before it made of the input. The pieces are what the network's integer form has there.
+Every piece shows its own rounding then, and not what those before it made of the input.
 """
 
 from __future__ import annotations
@@ -74,10 +73,7 @@ def check(mod, *inputs, rounding="None", floats=()):
 
 
 class Place(NamedTuple):
-    """What tells one quantized value of a network from the others.
-
-    Two values that agree in all of this stand in the same order on both sides.
-    """
+    """A quantized value; two that agree in all of this stand in the same order on both sides."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -88,8 +84,8 @@ class Place(NamedTuple):
 class Cut(NamedTuple):
     """A network in pieces, or one that shows all of its values, and where they lie.
 
-    `main` takes the network's inputs, and in pieces then one array for each value. It gives each
-    value as it is computed, then the network's result.
+    `main` takes the inputs, and in pieces one array for each value; it gives all values, then the
+    result.
     """
 
     mod: tvm.IRModule
@@ -111,10 +107,7 @@ def quantizes(mod: tvm.IRModule) -> dict[str, Place]:
 
 
 def cut(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
-    """Rewrite a network to integers and cut it at every quantize that it was imported with.
-
-    The rounding is that of the network's frontend if none is given.
-    """
+    """Rewrite a network to integers and cut it at every quantize that it was imported with."""
     return _made(mod, rounding, pieces=True)
 
 

@@ -3,9 +3,8 @@
 The results are equal bit for bit. `make test` compiles every second operator of a draw, and most
 roundings either with the schedules or without; `make test-all` compiles all operators in both ways.
 
-The reference is compared with Relay in `test_compile.py`, and in `test_litert.py` and
-`test_onnx.py`. Small operators go into one module, because compiling one with many of them
-takes less time than many with one.
+Small operators go into one module, because compiling one with many of them takes less time than
+many with one.
 """
 
 from __future__ import annotations
@@ -44,15 +43,10 @@ def agree(cases: list[Case], schedule: bool) -> None:
 
 
 # Relay's roundings have three dtypes each: in `make test` one is scheduled, the next is not.
-@pytest.mark.parametrize(
-    ("way", "schedule"),
-    [
-        (way, how)
-        for i, way in enumerate(WAYS)
-        for how in (True, False)
-        if ALL or how == bool(i % 2)
-    ],
-)
+HOW = [(way, how) for i, way in enumerate(WAYS) for how in (1, 0) if ALL or how == i % 2]
+
+
+@pytest.mark.parametrize(("way", "schedule"), [(way, bool(how)) for way, how in HOW])
 @drawn
 @given(seed=SEEDS)
 def test_operators_that_change_scales(way: tuple[str, str], schedule: bool, seed: int) -> None:

@@ -19,9 +19,8 @@ bits, ``(h + 2**(e - 1) - (h < 0)) >> e``: a floor of a quotient of a floor, whi
 the whole. That h < 0 can be read as x < 0: where h is 0 for a negative x, one less changes nothing,
 as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
 
-Processors have an instruction that multiplies vectors of 32 bits to 64, but many lack what follows:
-64-bit shifts to the right that keep the sign, by another amount in each lane, are missing before
-AVX-512. So where n is 33 or more, only the upper halves of sums are kept. With
+Many processors lack 64-bit shifts of vectors to the right that keep the sign (before AVX-512). So
+where n is 33 or more, only the upper halves of sums are kept. With
 ``half = 2**32 * h + l``,
 
     high = (x * m + l - down) >> 32
@@ -33,8 +32,8 @@ which is a floor of a quotient of a floor again. Nothing leaves int32: high lies
 A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
 difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
 
-What is known to have a few hundred values, a difference of two int8 say, can mostly be multiplied
-by 15 bits to the same results, which takes one instruction: it is tried when the kernel is made.
+What has a few hundred values, such as a difference of two int8, can mostly be multiplied by 15 bits
+to the same results, in one instruction; that is tried when the kernel is made.
 """
 
 from __future__ import annotations

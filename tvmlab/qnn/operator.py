@@ -29,7 +29,8 @@ Operand = Any
 Shape = Callable[[dict[str, Tensor], dict[str, Any]], tuple[list[Any] | None, int, Any]]
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
-QUANTIZED = ("int8", "uint8", "int16", "int32")
+NARROW = ("int8", "uint8", "int16")
+QUANTIZED = (*NARROW, "int32")
 FLOATS = ("float32", "float16")
 OPERATORS: dict[str, Operator] = {}
 """The quantized operators by their names."""

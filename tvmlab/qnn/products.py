@@ -32,11 +32,11 @@ from ..ir.types import Tensor
 from ..ir.windows import batch_matmul_shape, dense_shape
 from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
-from .operator import Operand, operator
+from .operator import NARROW, Operand, operator
 
 PRODUCT: dict[str, Any] = {
     "layout": None,
-    "dtypes": ("int8", "uint8", "int16"),
+    "dtypes": NARROW,
     "choices": {"out_dtype": ("int16", "int32", "int64")},
 }
 _DTYPES = ("int8", "int16", "int32")

@@ -14,13 +14,13 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic
+from ..operator import NARROW
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
-NARROW = ("int8", "uint8", "int16")
 INFINITY = float("inf")
 INT32 = checks.limits("int32")
 # `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.

@@ -18,10 +18,10 @@ from ...ir.graph import live, no_collection
 from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
 from .. import arithmetic
 from ..config import ROUNDINGS
+from ..operator import NARROW, QUANTIZED
 from . import elementwise, products
 from .context import (
     DEQUANTIZES,
-    NARROW,
     QUANTIZES,
     Array,
     Context,
@@ -308,7 +308,7 @@ def _read(
     call: relax.Call, data: relax.Expr, ty: relax.TensorType, integers: str, real: str
 ) -> QuantizedValue:
     """Return `data` with the scale, zero point and axis of a quantize or dequantize."""
-    require(integers in (*NARROW, "int32"), f"its integers are {integers}")
+    require(integers in QUANTIZED, f"its integers are {integers}")
     require(real == "float32", f"its real values are {real}")
     name, ndim, unknown = call.op.name, int(ty.ndim), "its scale or zero point is not a constant"
     scales, zeros = (known(array_of(arg), unknown) for arg in call.args[1:3])

@@ -22,11 +22,10 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic, frameworks
-from ..operator import OPERATORS
+from ..operator import NARROW, OPERATORS
 from ..products import sum_parts, sum_range
 from .context import (
     INT32,
-    NARROW,
     Array,
     Context,
     QuantizedValue,
