@@ -150,8 +150,7 @@ def product_bounds(bounds: Bounds, ratio: Array, rounding: str) -> Bounds:
 def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """Keep the lower 32 bits of an int64, as int32.
 
-    A cast does so too, but TVM's simplifier takes it for one that changes no value, and drops
-    limits that lie beyond what it then thinks possible.
+    TVM's simplifier takes a cast for one that changes no value, and drops limits beyond int32.
     """
     lower = x & tirx.const((1 << 32) - 1, "int64")
     return tirx.reinterpret("int32", lower.astype("uint32"))
@@ -247,9 +246,9 @@ def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]
 def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
     """Multiply to 64 bits; that both factors came from 32 is what the instructions need to see.
 
-    A multiplier that is read is the same for many numbers, so LLVM would widen it once for all of
-    them, far from the product, and multiply all 64 bits there: three times the work. Nobody but we
-    knows that it has no sign, so it is given that of `x`, which changes nothing, where it is used.
+    A multiplier that is read is the same for many numbers, so LLVM would widen it once, far from
+    the product, and multiply all 64 bits, which takes three times as long. The multiplier is not
+    negative, so it gets the sign of `x` at the product, which changes nothing.
     """
     if str(x.ty) == "int32" and not isinstance(multiplier, tirx.IntImm):
         multiplier = multiplier & (x | tirx.const((1 << BITS) - 1, "int32"))

@@ -46,8 +46,7 @@ _EXACT = ((np.float32, 24), (np.float64, 53))
 def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
     """Bring integers to the fastest dtype in which sums of so many of their products are exact.
 
-    A float with a significand of p bits holds every integer up to 2**p, so a sum of k products of
-    which each is at most ``2**p / k`` is exact, in any order of adding. Sums in int64 wrap.
+    A float with a significand of p bits holds every integer up to 2**p. Sums in int64 wrap.
     """
     largest = terms
     for x in (a, b):  # as Python ints, which cannot overflow

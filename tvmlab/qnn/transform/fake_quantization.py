@@ -88,9 +88,8 @@ class FakeQuantizationToInteger:
 
     Notes
     -----
-    Relay's pass of that name (src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18)
-    looked at the operators before each quantize. Here each quantize asks its operand for integers,
-    which asks its own; what was computed once is kept.
+    Relay's pass of that name is in src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18.
+    Here each quantize asks its operand for integers, which asks its own.
 
     A quantize that stays rounds half-way cases away from zero, as Relay's and TFLite's, where
     ``R.quantize`` of TVM 0.27 rounded them to even.
