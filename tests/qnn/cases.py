@@ -18,8 +18,7 @@ from tvmlab.qnn.unary import FUNCTIONS
 
 Array = np.ndarray
 BINARY, UNARY = ("add", "subtract", "mul"), tuple(FUNCTIONS)
-EIGHT = ("int8", "uint8")
-NARROW = (*EIGHT, "int16")
+NARROW = ("int8", "uint8", "int16")
 QUANTIZED = (*NARROW, "int32")
 #: Every rounding with each dtype that it computes in.
 WAYS = (

@@ -1,13 +1,11 @@
 """A quantized network cut at its quantizes, so that each piece is computed from given integers.
 
-Fed with the values of those who define what comes out, every piece shows its own rounding and not
-what those before it made of the input. The pieces are what the network's integer form has there.
+Every piece shows its own rounding then, and not what those before it made of the input.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +16,8 @@ from tests.qnn.graphs import equal, well_typed
 from tests.qnn.run import run
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
-from tvmlab.qnn.transform.context import bindings as bound
+from tvmlab.qnn.transform.context import QUANTIZES, bindings, operator
 from tvmlab.qnn.transform.fake_quantization import Rewriter, rounding_of
-
-QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 
 
 def both(mod, rounding="None"):
@@ -29,7 +25,7 @@ def both(mod, rounding="None"):
     rewriter = Rewriter(rounding)
     function = rewriter.function(mod["main"])
     # Names need not be unique: a value that nothing read is gone, and another may have its name.
-    kept = {*function.params, *rewriter.aliases, *(var for var, _ in bound(function.body))}
+    kept = {*function.params, *rewriter.aliases, *(var for var, _ in bindings(function.body))}
     counts = Counter(var.name for var in kept)
     aliases = {
         var.name: expr.name
@@ -40,25 +36,25 @@ def both(mod, rounding="None"):
 
 
 def differences(mod, *inputs, rounding="None"):
-    """Give, for each quantize of `mod`, how many steps the integer form is off, and the results.
+    """Give, for each quantize of `mod`, how many steps the integer form is off.
 
     Each quantize is computed from the integers that the integer form had before it, so that one
     operator's rounding is seen and not what it becomes further on.
     """
     integer, aliases = both(mod, rounding)
-    got, integers = run(integer, *inputs)
+    _, integers = run(integer, *inputs)
     for name, other in aliases.items():
         while other in aliases:
             other = aliases[other]
         if name not in integers and other in integers:
             integers[name] = integers[other]
     whole = {k: v for k, v in integers.items() if not isinstance(v, tuple) and v.dtype.kind in "iu"}
-    want, floats = run(mod, *inputs, forced=whole)
-    steps = {}
-    for name, value in floats.items():
-        if name in whole and value.dtype.kind in "iu":
-            steps[name] = np.abs(value.astype(np.int64) - whole[name].astype(np.int64))
-    return steps, got, want
+    _, floats = run(mod, *inputs, forced=whole)
+    return {
+        name: np.abs(value.astype(np.int64) - whole[name].astype(np.int64))
+        for name, value in floats.items()
+        if name in whole and value.dtype.kind in "iu"
+    }
 
 
 def check(mod, *inputs, rounding="None", floats=()):
@@ -70,17 +66,14 @@ def check(mod, *inputs, rounding="None", floats=()):
     well_typed(made)
     assert equal(FakeQuantizationToInteger(rounding=rounding)(made), made)
     assert floats is None or [one.operator for one in float_operators(made)] == list(floats)
-    steps, _, _ = differences(mod, *inputs, rounding=rounding)
+    steps = differences(mod, *inputs, rounding=rounding)
     assert steps or floats != ()
     assert max((int(step.max()) for step in steps.values()), default=0) <= 1
     return made
 
 
 class Place(NamedTuple):
-    """What tells one quantized value of a network from the others.
-
-    Two values that agree in all of this stand in the same order on both sides.
-    """
+    """A quantized value; two that agree in all of this stand in the same order on both sides."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -91,8 +84,8 @@ class Place(NamedTuple):
 class Cut(NamedTuple):
     """A network in pieces, or one that shows all of its values, and where they lie.
 
-    `main` takes the network's inputs, and in pieces then one array for each value. It gives each
-    value as it is computed, then the network's result.
+    `main` takes the inputs, and in pieces one array for each value; it gives all values, then the
+    result.
     """
 
     mod: tvm.IRModule
@@ -102,23 +95,19 @@ class Cut(NamedTuple):
 def quantizes(mod: tvm.IRModule) -> dict[str, Place]:
     """List the quantizes of a network as its frontend imported it, by the variable's name."""
     found = {}
-    for binding in _bindings(mod):
-        call = binding.value
-        if isinstance(call, relax.Call) and getattr(call.op, "name", "") in QUANTIZES:
+    for var, call in bindings(mod["main"].body):
+        if operator(call) in QUANTIZES:
             scale, zero = (arg.value.numpy() for arg in call.args[1:3])
             assert scale.size == zero.size == 1, "what flows has one scale"
             shape = tuple(int(size) for size in call.ty.shape)
             dtype = str(call.attrs["out_dtype"])
             place = Place(shape, dtype, float(np.float32(scale.item())), int(zero.item()))
-            found[str(binding.var.name)] = place
+            found[str(var.name)] = place
     return found
 
 
 def cut(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
-    """Rewrite a network to integers and cut it at every quantize that it was imported with.
-
-    The rounding is that of the network's frontend if none is given.
-    """
+    """Rewrite a network to integers and cut it at every quantize that it was imported with."""
     return _made(mod, rounding, pieces=True)
 
 
@@ -129,7 +118,8 @@ def exposed(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
 
 def _made(mod: tvm.IRModule, rounding: str | None, pieces: bool) -> Cut:
     integer, aliases = both(mod, rounding or rounding_of(mod))
-    made = {str(binding.var.name): binding.var for binding in _bindings(integer)}
+    every = list(bindings(integer["main"].body))
+    made = {str(var.name): var for var, _ in every}
     targets: dict[str, Place] = {}
     for name, place in quantizes(mod).items():
         while name not in made:
@@ -140,11 +130,11 @@ def _made(mod: tvm.IRModule, rounding: str | None, pieces: bool) -> Cut:
     given = {}
     if pieces:
         given = {made[name]: relax.Var(f"given_{name}", made[name].ty) for name in targets}
-    bindings = [relax.VarBinding(b.var, _replaced(b.value, given)) for b in _bindings(integer)]
-    tail = _replaced(_aliased(main.body.body, bindings), given)
+    kept = [relax.VarBinding(var, _replaced(value, given)) for var, value in every]
+    tail = _replaced(_aliased(main.body.body, kept), given)
     results = relax.Tuple([*(made[name] for name in targets), tail])
     out = relax.Var("out", results.ty)
-    block = relax.DataflowBlock([*bindings, relax.VarBinding(out, results)])
+    block = relax.DataflowBlock([*kept, relax.VarBinding(out, results)])
     body = relax.SeqExpr([block], out)
     relax.expr._update_type(body, out.ty)
     function = relax.Function([*main.params, *given.values()], body)
@@ -161,14 +151,9 @@ def matched(places: list[Place], others: list[Place]) -> list[int]:
     return [free[place].pop(0) for place in places]
 
 
-def _bindings(mod: tvm.IRModule) -> Iterator[Any]:
-    for block in mod["main"].body.blocks:
-        yield from block.bindings
-
-
-def _aliased(expr: relax.Expr, bindings: list[Any]) -> relax.Expr:
+def _aliased(expr: relax.Expr, kept: list[Any]) -> relax.Expr:
     """Follow a variable that leaves the dataflow block to what it stands for inside."""
-    inside = {b.var: b.value for b in bindings if isinstance(b.value, relax.Var)}
+    inside = {b.var: b.value for b in kept if isinstance(b.value, relax.Var)}
     while expr in inside:
         expr = inside[expr]
     return expr

@@ -193,14 +193,11 @@ class Drawn:
         return self.net.emit(op.nn.max_pool2d(x, (2, 2), padding=(0, 0, 1, 1))), reach
 
     def avg_pool(self, x, reach):
-        return self.net.emit(op.nn.avg_pool2d(x, (3, 3), padding=1)), reach
-
-    def ceil_pool(self, x, reach):
-        """Pool with windows that are not full, or would be of padding alone."""
-        size = self.choose.choice((2, 3))
-        how = {"strides": self.choose.choice((2, 3)), "padding": 1, "ceil_mode": True}
+        """Pool, with ``ceil_mode`` with windows that are not full, or would be of padding alone."""
+        size, ceil = self.choose.choice((2, 3)), self.choose.random() < 0.5
+        how = {"strides": self.choose.choice((2, 3)) if ceil else 1, "ceil_mode": ceil}
         counted = self.choose.random() < 0.5
-        pool = op.nn.avg_pool2d(x, (size, size), count_include_pad=counted, **how)
+        pool = op.nn.avg_pool2d(x, (size, size), padding=1, count_include_pad=counted, **how)
         return self.net.emit(pool), reach
 
     def paired(self, x, reach):
@@ -245,6 +242,6 @@ class Drawn:
 
 
 _STEPS = [
-    *("conv2d", "conv2d", "add", "add", "mul", "concat", "relu", "max_pool", "avg_pool"),
-    *("ceil_pool", "paired", "scaled", "moved", "padded"),
+    *("conv2d", "conv2d", "add", "add", "mul", "concat", "relu", "max_pool"),
+    *("avg_pool", "avg_pool", "paired", "scaled", "moved", "padded"),
 ]

@@ -105,51 +105,40 @@ def _torch(x, layout, wanted):
     )
 
 
+def _numbers(*attributes):
+    return ([int(n) for n in each] for each in attributes)
+
+
+def _back(made, layout):
+    return made.numpy().transpose(["NCHW".index(letter) for letter in str(layout)])
+
+
 def _conv2d(call, x, w):
     a = call.attrs
-    top, left, bottom, right = (int(n) for n in a.padding)
-    data = torch.nn.functional.pad(
-        _torch(x, str(a.data_layout), "NCHW"), (left, right, top, bottom)
-    )
-    made = torch.nn.functional.conv2d(
-        data,
-        _torch(w, str(a.kernel_layout), "OIHW"),
-        stride=[int(n) for n in a.strides],
-        dilation=[int(n) for n in a.dilation],
-        groups=int(a.groups),
-    ).numpy()
-    return made.transpose(["NCHW".index(letter) for letter in str(a.out_layout)])
+    (top, left, bottom, right), strides, dilation = _numbers(a.padding, a.strides, a.dilation)
+    data = _torch(x, str(a.data_layout), "NCHW")
+    data = torch.nn.functional.pad(data, (left, right, top, bottom))
+    weight = _torch(w, str(a.kernel_layout), "OIHW")
+    made = torch.nn.functional.conv2d(data, weight, None, strides, 0, dilation, int(a.groups))
+    return _back(made, a.out_layout)
 
 
 def _conv2d_transpose(call, x, w):
     a = call.attrs
-    assert (str(a.data_layout), str(a.kernel_layout)) == ("NCHW", "IOHW")
-    top, left, bottom, right = (int(n) for n in a.padding)
-    assert (top, left) == (bottom, right)
-    strides, more, dilation = (
-        [int(n) for n in part] for part in (a.strides, a.output_padding, a.dilation)
-    )
-    sides = [torch.from_numpy(_real(part)) for part in (x, w)]
-    return torch.nn.functional.conv_transpose2d(
-        *sides, None, strides, (top, left), more, int(a.groups), dilation
-    ).numpy()
+    pads, strides, more, dilation = _numbers(a.padding, a.strides, a.output_padding, a.dilation)
+    assert pads[:2] == pads[2:]
+    sides = _torch(x, str(a.data_layout), "NCHW"), _torch(w, str(a.kernel_layout), "IOHW")
+    how = (None, strides, pads[:2], more, int(a.groups), dilation)
+    return _back(torch.nn.functional.conv_transpose2d(*sides, *how), a.out_layout)
 
 
-def _pool(kind):
-    def pool(call, x):
-        a, layout = call.attrs, str(call.attrs.layout)
-        top, left, bottom, right = (int(n) for n in a.padding)
-        size, strides = [int(n) for n in a.pool_size], [int(n) for n in a.strides]
-        if kind == "max":
-            return _max_pool(call, x)
-        data = _torch(np.asarray(x, np.float64), layout, "NCHW")
-        assert (top, left) == (bottom, right)
-        made = torch.nn.functional.avg_pool2d(
-            data, size, strides, (top, left), bool(a.ceil_mode), bool(a.count_include_pad)
-        )
-        return made.numpy().transpose(["NCHW".index(letter) for letter in layout])
-
-    return pool
+def _avg_pool(call, x):
+    a, layout = call.attrs, str(call.attrs.layout)
+    size, strides, pads = _numbers(a.pool_size, a.strides, a.padding)
+    assert pads[:2] == pads[2:]
+    how = (size, strides, pads[:2], bool(a.ceil_mode), bool(a.count_include_pad))
+    data = _torch(np.asarray(x, np.float64), layout, "NCHW")
+    return _back(torch.nn.functional.avg_pool2d(data, *how), layout)
 
 
 def _max_pool(call, x):
@@ -157,23 +146,22 @@ def _max_pool(call, x):
     a, layout = call.attrs, str(call.attrs.layout)
     data = np.transpose(x, [layout.index(letter) for letter in "NCHW"]).astype(np.float64)
     out = [int(call.ty.shape[layout.index(letter)]) for letter in "HW"]
-    top, left = (int(n) for n in a.padding[:2])
+    size, strides, steps, (top, left, *_) = _numbers(a.pool_size, a.strides, a.dilation, a.padding)
     reach = [
-        (count - 1) * int(stride) + (int(taps) - 1) * int(step) + 1
-        for count, stride, taps, step in zip(out, a.strides, a.pool_size, a.dilation, strict=True)
+        (count - 1) * stride + (taps - 1) * step + 1
+        for count, stride, taps, step in zip(out, strides, size, steps, strict=True)
     ]
     wide = np.pad(data, [(0, 0), (0, 0), (top, reach[0]), (left, reach[1])],
                   constant_values=-np.inf)[:, :, : reach[0], : reach[1]]  # fmt: skip
-    size, strides, steps = ([int(n) for n in p] for p in (a.pool_size, a.strides, a.dilation))
-    made = torch.nn.functional.max_pool2d(torch.from_numpy(wide), size, strides, 0, steps).numpy()
-    return made.transpose(["NCHW".index(letter) for letter in layout]).astype(x.dtype)
+    made = torch.nn.functional.max_pool2d(torch.from_numpy(wide), size, strides, 0, steps)
+    return _back(made, layout).astype(x.dtype)
 
 
 def _adaptive(call, x):
     layout = str(call.attrs.layout)
     size = [int(call.ty.shape[layout.index(letter)]) for letter in "HW"]
-    made = torch.nn.functional.adaptive_avg_pool2d(_torch(x, layout, "NCHW"), size).numpy()
-    return made.transpose(["NCHW".index(letter) for letter in layout])
+    made = torch.nn.functional.adaptive_avg_pool2d(_torch(x, layout, "NCHW"), size)
+    return _back(made, layout)
 
 
 def _batch_norm(call, x, gamma, beta, mean, variance):
@@ -234,8 +222,8 @@ _PLAIN = {
     "dequantize": _dequantize,
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
-    "nn.max_pool2d": _pool("max"),
-    "nn.avg_pool2d": _pool("avg"),
+    "nn.max_pool2d": _max_pool,
+    "nn.avg_pool2d": _avg_pool,
     "nn.adaptive_avg_pool2d": _adaptive,
     "nn.batch_norm": _batch_norm,
     "nn.relu": lambda call, x: np.maximum(x, 0),
@@ -250,25 +238,16 @@ _PLAIN = {
     "maximum": lambda call, x, y: np.maximum(_real(x), _real(y)),
     "minimum": lambda call, x, y: np.minimum(_real(x), _real(y)),
     "matmul": lambda call, x, y: np.matmul(_real(x), _real(y)),
-    "zeros_like": lambda call, x: np.zeros_like(x),
-    "abs": lambda call, x: np.abs(x),
-    "erf": lambda call, x: torch.erf(torch.from_numpy(x)).numpy(),
-    "exp": lambda call, x: np.exp(x),
-    "tanh": lambda call, x: np.tanh(x),
-    "nn.leakyrelu": lambda call, x: np.where(x < 0, float(call.attrs.alpha) * x, x),
-    "sigmoid": lambda call, x: 1 / (1 + np.exp(-x)),
     "astype": lambda call, x: x,
     "concat": lambda call, xs: np.concatenate(xs, axis=int(call.attrs.axis)),
     "split": _split,
     "mean": _over(np.mean),
     "sum": _over(lambda x, **how: np.sum(x.astype(np.int64) if x.dtype.kind == "i" else x, **how)),
     "max": _over(np.max),
-    "min": _over(np.min),
     "permute_dims": lambda call, x: np.transpose(x, _order(call)),
     "strided_slice": _strided_slice,
     "broadcast_to": lambda call, x, shape: np.broadcast_to(x, shape),
     **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _shaped),
-    "nn.batch_flatten": _shaped,
 }
 
 

@@ -157,16 +157,10 @@ def test_sizes_may_be_open(schedule: bool) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "conv2d"])
 def test_sums_that_can_overflow_are_warned_of(name: str) -> None:
-    many = 70_000
-    weight = np.full((2, many), 127, "int8")
-    parameters = [whole(0), whole(0), real(1), real(1)]
-    last = {"data_layout": "NHWC", "kernel_layout": "OHWI", "kernel_size": None, "channels": None}
-    shapes, more = {
-        "dense": (((1, many), (2, many)), {"units": None}),
-        "conv2d": (((1, 1, 1, many), (2, 1, 1, many)), last),
-    }[name]
-    data = np.zeros(shapes[0], "uint8")
-    operands = [data, weight.reshape(shapes[1]), *parameters]
+    ones, many = [1] * (0 if name == "dense" else 2), 70_000
+    more = {"data_layout": "NHWC", "kernel_layout": "OHWI"} if ones else {}
+    weight = np.full((2, *ones, many), 127, "int8")
+    operands = [np.zeros((1, *ones, many), "uint8"), weight, whole(0), whole(0), real(1), real(1)]
     for schedule in (False, True):
         with pytest.warns(
             UserWarning, match=rf"qnn.{name} .* \(2, .*uint8 data .* {255 * 127 * many}"

@@ -14,7 +14,6 @@ import tvmlab.ir.operators
 from tests.qnn.cut import check
 from tests.qnn.graphs import Network, integers, names, scale
 from tests.qnn.run import compiled, run
-from tvmlab.ir import dialect
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -202,35 +201,16 @@ def test_integers_clipped_to_their_dtypes_ends():
     assert names(check(mod, integers(IMAGE))) == ["qnn.conv2d", "qnn.requantize", "clip"]
 
 
-def test_integers_averaged_in_int32():
-    net = Network((IMAGE, "int8"))
-    wide = net.emit(op.astype(net.inputs[0], "int32"))
-    mean = net.emit(op.nn.avg_pool2d(wide, (2, 2), (2, 2)))
-    q = net.emit(op.astype(mean, "int8"))
-    mod = net.module(net.quantized(net.real(q, 0.5, 3), 0.25, 3))
-    after = FakeQuantizationToInteger(rounding="TFLITE")(mod)
-    assert names(after) == ["qnn.avg_pool2d", "qnn.requantize"]
-    call = after["main"].body.blocks[0].bindings[0].value
-    assert dialect.attributes(call)["rounding"] == "TFLITE"
-    assert [float(arg.value.numpy()) for arg in call.args[1:]] == [1, 0, 1, 0]
-
-
 # Functions of one value and transposed convolutions
 
 RANGE = np.arange(256).reshape(16, 16)
 
 
-def swish_of_tflite(x):
-    return op.divide(op.multiply(x, op.clip(op.add(x, const(3)), 0, 6)), const(6))
-
-
-def const(value):
-    return relax.const(np.float32(value))
-
-
 def test_tflites_hard_swish_is_one_function():
     net = Network(((16, 16), "int8"))
-    made = net.emit(swish_of_tflite(net.real(net.inputs[0], 0.03, 5)))
+    x = net.real(net.inputs[0], 0.03, 5)
+    product = op.multiply(x, op.clip(op.add(x, scale(3)), 0, 6))
+    made = net.emit(op.divide(product, scale(6)))
     after = check(net.module(net.quantized(made, 0.02, 40, "uint8")), RANGE.astype("int8"))
     assert names(after) == ["qnn.hardswish", "qnn.requantize"]
 
@@ -288,9 +268,7 @@ def test_a_transposed_convolution(groups, rounding, tmp_path):
 
 def test_a_transposed_convolution_by_channel_and_group_stays_float():
     net = Network(((1, 4, 5, 5), "uint8"))
-    w = np.ones((4, 3, 3, 3), "int8")
-    weight = net.weight(w, np.array([1, 2, 3], "float32"), np.zeros(3), axis=1)
-    real = net.real(net.inputs[0], 0.05, 128)
-    made = net.emit(op.nn.conv2d_transpose(real, weight, groups=2))
+    weight = net.weight(np.ones((4, 3, 3, 3), "int8"), np.float32([1, 2, 3]), np.zeros(3), axis=1)
+    made = net.emit(op.nn.conv2d_transpose(net.real(net.inputs[0], 0.05, 128), weight, groups=2))
     (left,) = float_operators(net.module(net.quantized(made, 0.2, 0, "uint8")))
     assert left.reason == "its weight is quantized by output within each of its groups"

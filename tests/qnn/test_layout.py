@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from tests.qnn.graphs import scale, zero
 from tests.qnn.run import run
 from tvmlab.qnn import op
 from tvmlab.schedule import channels_last
@@ -20,24 +21,16 @@ RNG = np.random.default_rng(0)
 Build = Callable[[Any], relax.Expr]
 
 
-def real(*values: float) -> relax.Expr:
-    return relax.const(np.array(values if len(values) > 1 else values[0], "float32"))
-
-
-def whole(*values: int) -> relax.Expr:
-    return relax.const(np.array(values if len(values) > 1 else values[0], "int32"))
-
-
 def conv(x: relax.Expr, outputs: int = 4, groups: int = 1, **more: Any) -> relax.Call:
     weight = RNG.integers(-128, 128, (outputs, 4 // groups, 3, 3), "int8")
-    points = [whole(3), whole(0), real(0.1), real(*[0.1] * outputs)]
+    points = [zero(3), zero(0), scale(0.1), scale([0.1] * outputs)]
     window = {"padding": (1, 1), "groups": groups} | more
     return op.conv2d(x, relax.const(weight), *points, None, None, **window)
 
 
 def requantized(x: relax.Expr, axis: int = 1) -> relax.Call:
-    scales = real(*np.linspace(0.001, 0.002, 4))
-    return op.requantize(x, scales, whole(0), real(0.7), whole(3), axis=axis)
+    scales = scale(np.linspace(0.001, 0.002, 4))
+    return op.requantize(x, scales, zero(0), scale(0.7), zero(3), axis=axis)
 
 
 def module(build: Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]) -> tvm.IRModule:
@@ -75,45 +68,29 @@ def follows(build: Any, convert: Any = None, count: int | None = 2) -> str:
     return str(converted.script())
 
 
-BOTH = (real(0.7), whole(3))
-OTHER = (real(0.9), whole(-4))
-POOL: dict[str, Any] = {
-    "pool_size": (2, 3),
-    "strides": (1, 2),
-    "padding": (0, 1),
-    "dilation": (1, 1),
-    "layout": "NCHW",
-}
+BOTH = (scale(0.7), zero(3))
+OTHER = (scale(0.9), zero(-4))
+POOL = {"strides": (1, 2), "padding": (0, 1), "dilation": (1, 1), "layout": "NCHW"}
+TURNED = relax.const(RNG.integers(-128, 128, (4, 4, 2, 2), "int8"))
 THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
     "quantize": lambda builder, x: op.quantize(
-        builder.emit(op.dequantize(x, real(1, 2, 3, 4), whole(1, 2, 3, 4), axis=1)),
-        real(4, 3, 2, 1),
-        whole(1, 2, 3, 4),
+        builder.emit(op.dequantize(x, scale([1, 2, 3, 4]), zero([1, 2, 3, 4]), axis=1)),
+        scale([4, 3, 2, 1]),
+        zero([1, 2, 3, 4]),
         axis=-3,
     ),
     "requantize": lambda builder, x: requantized(builder.emit(relax.op.astype(x, "int32")), -3),
     "add": lambda builder, x: op.add(x, x, *BOTH, *BOTH, *OTHER),
     "add by channel": lambda builder, x: op.add(
-        x, x, real(1, 2, 3, 4), whole(1), *BOTH, *OTHER, lhs_axis=1, rhs_axis=-3
+        x, x, scale([1, 2, 3, 4]), zero(1), *BOTH, *OTHER, lhs_axis=1, rhs_axis=-3
     ),
-    "concatenate": lambda builder, x: relax.op.strided_slice(
-        builder.emit(op.concatenate([x, x], [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=1)),
-        [1],
-        [2],
-        [6],
+    "concatenate": lambda builder, x: op.concatenate(
+        [x, x], [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=2
     ),
-    "softmax": lambda builder, x: op.softmax(x, *BOTH, real(1 / 256), whole(-128), axis=1),
-    "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
-    "conv2d_transpose": lambda builder, x: op.requantize(
-        builder.emit(
-            op.conv2d_transpose(
-                x,
-                relax.const(RNG.integers(-128, 128, (4, 4, 2, 2), "int8")),
-                *(whole(3), whole(0), real(0.1), real(0.1)),
-                strides=(2, 2),
-            )
-        ),
-        *(real(0.001), whole(0), *OTHER),
+    "softmax": lambda builder, x: op.softmax(x, *BOTH, scale(1 / 256), zero(-128), axis=1),
+    "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, (2, 3), **POOL),
+    "conv2d_transpose": lambda builder, x: requantized(
+        builder.emit(op.conv2d_transpose(x, TURNED, zero(3), zero(0), *[scale(0.1)] * 2, (2, 2)))
     ),
 }
 

@@ -14,6 +14,7 @@ import pytest
 import tvmlab
 from tests.oracles import litert
 from tests.oracles.litert import Array, Litert, Model, Tensor, constant, same_padding, write
+from tests.qnn import cases
 from tests.qnn.cases import Case, module
 from tests.qnn.run import run
 from tvmlab.qnn import arithmetic
@@ -26,24 +27,14 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 SEEDS = range(12)
 
 
-class Draw:
-    """Random scales, zero points, values and sizes."""
+class Draw(cases.Draw):
+    """Random scales, zero points, values and sizes of models."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def scale(self, low: float = 0.002, high: float = 0.2) -> float:
+    def scale(self, low: float = 0.002, high: float = 0.2) -> float:  # type: ignore[override]
         return float(np.float32(np.exp(self.rng.uniform(np.log(low), np.log(high)))))
 
-    def values(self, shape: Iterable[int], dtype: str) -> Array:
-        info = np.iinfo(dtype)
-        return self.rng.integers(info.min, info.max + 1, tuple(shape)).astype(dtype)
-
-    def zero(self, dtype: str) -> int:
-        return 0 if dtype == "int16" else int(self.values((), dtype))
-
-    def integer(self, low: int, high: int) -> int:
-        return int(self.rng.integers(low, high + 1))
+    def zero(self, dtype: str) -> int:  # type: ignore[override]
+        return 0 if dtype == "int16" else int(super().zero(dtype))
 
     def tensor(self, shape: Iterable[int], dtype: str, low: float = 0.002) -> Tensor:
         return Tensor(list(shape), dtype, [self.scale(low)], [self.zero(dtype)])
@@ -82,8 +73,8 @@ def test_elementwise(code: str, dtype: str, seed: int) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_average_pooling(dtype: str, seed: int) -> None:
     draw = Draw(seed)
-    size = [draw.integer(4, 11), draw.integer(4, 11)]
-    window, strides = ([draw.integer(1, high), draw.integer(1, high)] for high in (3, 2))
+    size = [draw.whole(4, 11), draw.whole(4, 11)]
+    window, strides = ([draw.whole(1, high), draw.whole(1, high)] for high in (3, 2))
     padding = [tflite.Padding.SAME, tflite.Padding.VALID][seed % 2]
     pads = same_padding(size, window, strides, [1, 1]) if seed % 2 == 0 else [0] * 4
     out = [(size[i] + pads[i] + pads[i + 2] - window[i]) // strides[i] + 1 for i in range(2)]
@@ -100,7 +91,7 @@ def test_average_pooling(dtype: str, seed: int) -> None:
 def test_mean(dtype: str, axes: tuple[int, ...]) -> None:
     for seed in range(4):
         draw = Draw(seed)
-        shape = [4, draw.integer(2, 11), draw.integer(2, 11), 20]
+        shape = [4, draw.whole(2, 11), draw.whole(2, 11), 20]
         keep = seed % 2
         left = [1 if i in axes else size for i, size in enumerate(shape) if keep or i not in axes]
         x, out = draw.tensor(shape, dtype), draw.tensor(left, dtype, 0.02)
@@ -133,12 +124,12 @@ def layer(
 def convolution(draw: Draw, code: str, dtype: str, seed: int) -> Model:
     """Make a convolution, dilated or with strides, padded or not."""
     deep = code.startswith("DEPTH")
-    size, c = [draw.integer(6, 12), draw.integer(6, 12)], draw.integer(1, 5)
-    taps = [draw.integer(1, 3), draw.integer(1, 3)]
-    multiplier = draw.integer(1, 3)
-    o = c * multiplier if deep else draw.integer(1, 8)
+    size, c = [draw.whole(6, 12), draw.whole(6, 12)], draw.whole(1, 5)
+    taps = [draw.whole(1, 3), draw.whole(1, 3)]
+    multiplier = draw.whole(1, 3)
+    o = c * multiplier if deep else draw.whole(1, 8)
     strides = [2, 2] if seed % 3 == 1 else [1, 1]
-    dilation = [draw.integer(1, 2), draw.integer(1, 2)] if seed % 3 == 2 else [1, 1]
+    dilation = [draw.whole(1, 2), draw.whole(1, 2)] if seed % 3 == 2 else [1, 1]
     same = seed % 2 == 0
     pads = same_padding(size, taps, strides, dilation) if same else [0] * 4
     out = [
@@ -232,7 +223,7 @@ def test_fully_connected(dtype: str, factor: float) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_fully_connected_adds_the_zero_point_after_rounding(dtype: str) -> None:
     """Half-way sums, below the zero point too, in the reference and in the compiled kernels."""
-    cases, expected = [], []
+    made, expected = [], []
     sums = np.arange(-130, 130, dtype="int32")
     for scale, out_scale, zero in ((0.5, 1.0, 3), (0.5, 1.0, 100), (0.25, 1.5, 7), (1.5, 1.0, 40)):
         x, one = Tensor([1, 1], dtype, [scale]), np.ones([len(sums), 1], dtype)
@@ -242,10 +233,10 @@ def test_fully_connected_adds_the_zero_point_after_rounding(dtype: str) -> None:
         expected.append(litert.run(model, np.zeros([1, 1], dtype)).ravel())
         points = [np.array(scale), np.int32(0), np.float32(out_scale), np.int32(zero)]
         way = {"rounding": "TFLITE", "compute_dtype": "float64", "out_dtype": dtype}
-        cases.append(Case("requantize", [sums, *map(np.asarray, points)], (0,), way))
-    mod, inputs = module(cases)
+        made.append(Case("requantize", [sums, *map(np.asarray, points)], (0,), way))
+    mod, inputs = module(made)
     scheduled, plain = (tvmlab.compile(mod, schedule=each)(*inputs) for each in (True, False))
-    for case, *found, wanted in zip(cases, scheduled, plain, expected, strict=True):
+    for case, *found, wanted in zip(made, scheduled, plain, expected, strict=True):
         for result in (case.expected(), *found):
             np.testing.assert_array_equal(result, wanted, err_msg=str(case))
 

@@ -23,33 +23,19 @@ from tvmlab.qnn import arithmetic, op, unary
 
 unary.unary("sin", "Sine", np.sin)
 
+from tests.qnn.graphs import Network
 from tvmlab import relay
 from tvmlab.qnn import transform  # and so the tables, which are made of the definitions
 
-scale, zero, x = np.float32(0.03), np.int32(5), np.arange(-128, 128, dtype="int8")
-constants = [relax.const(value) for value in (scale, zero, np.float32(1 / 127), np.int32(-3))]
-wanted = arithmetic.sin(x, scale, zero, 1 / 127, -3)
-real = np.sin((x.astype("float64") - 5) * scale) * 127 - 3
+x, net = np.arange(-128, 128, dtype="int8"), Network(([256], "int8"))
+wanted = arithmetic.sin(x, np.float32(0.03), 5, 1 / 127, -3)
+real = np.sin((x.astype("float64") - 5) * 0.03) * 127 - 3
 assert np.abs(wanted - np.clip(real, -128, 127)).max() < 0.51
-
-def module(build):
-    builder, data = relax.BlockBuilder(), relax.Var("x", relax.TensorType([256], "int8"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            made = builder.emit_output(build(builder, data))
-        builder.emit_func_output(made)
-    return builder.get()
-
-def in_floats(builder, data):
-    real = builder.emit(op.dequantize(data, *constants[:2]))
-    return op.quantize(builder.emit(relax.op.sin(real)), *constants[2:])
-
-called = module(lambda builder, data: op.sin(data, *constants))
-assert np.array_equal(tvmlab.compile(called)(x), wanted)
-found = transform.FakeQuantizationToInteger()(module(in_floats))
+made = net.emit(relax.op.sin(net.real(net.inputs[0], 0.03, 5)))
+found = transform.FakeQuantizationToInteger()(net.module(net.quantized(made, 1 / 127, -3)))
 assert "R.qnn.sin" in found.script() and np.array_equal(tvmlab.compile(found)(x), wanted)
-tvm.ir.assert_structural_equal(relay.fromtext(relay.astext(called)), called)
-tvm.ir.assert_structural_equal(tvm.script.from_source(called.script(show_meta=True)), called)
+tvm.ir.assert_structural_equal(relay.fromtext(relay.astext(found)), found)
+tvm.ir.assert_structural_equal(tvm.script.from_source(found.script(show_meta=True)), found)
 help(op.sin)
 """
 

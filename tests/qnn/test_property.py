@@ -3,9 +3,8 @@
 The results are equal bit for bit. `make test` compiles every second operator of a draw, and most
 roundings either with the schedules or without; `make test-all` compiles all operators in both ways.
 
-The reference is compared with Relay in `test_compile.py`, and in `test_litert.py` and
-`test_onnx.py`. Small operators go into one module, because compiling one with many of them
-takes less time than many with one.
+Small operators go into one module, because compiling one with many of them takes less time than
+many with one.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from tvm import ir, relax
+from tvm import relax
 
 from tests.qnn.cases import WAYS, Case, Draw, configured, differences, module, others
 from tests.short import ALL, examples
 from tvmlab.errors import CompileError
 from tvmlab.qnn import op
 from tvmlab.qnn.config import requantize_config
+from tvmlab.qnn.operator import OPERATORS
 
 # A difference names its operator with all operands, so that nothing is left to shrink.
 drawn = settings(max_examples=4 if ALL else 1, phases=[Phase.generate])
@@ -43,15 +43,10 @@ def agree(cases: list[Case], schedule: bool) -> None:
 
 
 # Relay's roundings have three dtypes each: in `make test` one is scheduled, the next is not.
-@pytest.mark.parametrize(
-    ("way", "schedule"),
-    [
-        (way, how)
-        for i, way in enumerate(WAYS)
-        for how in (True, False)
-        if ALL or how == bool(i % 2)
-    ],
-)
+HOW = [(way, how) for i, way in enumerate(WAYS) for how in (1, 0) if ALL or how == i % 2]
+
+
+@pytest.mark.parametrize(("way", "schedule"), [(way, bool(how)) for way, how in HOW])
 @drawn
 @given(seed=SEEDS)
 def test_operators_that_change_scales(way: tuple[str, str], schedule: bool, seed: int) -> None:
@@ -70,15 +65,6 @@ def test_the_other_operators(schedule: bool, seed: int) -> None:
         agree(part([*others(Draw(seed))], schedule), schedule)
 
 
-#: The scales and zero points that may be computed at run time, as in `tests.qnn.cases.Case`.
-OPEN = {
-    "quantize": {1, 2},
-    "dequantize": {1, 2},
-    "requantize": {2, 4},
-    **{name: {2, 3, 4, 5} for name in PRODUCTS},
-}
-
-
 @functools.cache
 def one_of_each() -> list[Case]:
     draw = Draw(0)
@@ -88,15 +74,14 @@ def one_of_each() -> list[Case]:
 @pytest.mark.parametrize("name", sorted(op.__all__))
 def test_a_scale_or_zero_point_at_run_time_is_read_or_refused(name: str) -> None:
     """By its name; what is read has the reference's bits, see above."""
-    case = next(case for case in one_of_each() if case.name == name)
-    tensors = 2 if name in ("add", "subtract", "mul", *PRODUCTS) else 1
-    words = [str(argument.name) for argument in ir.Op.get(f"relax.qnn.{name}").arguments]
-    for i in range(tensors, len(case.operands)):
+    case, row = next(case for case in one_of_each() if case.name == name), OPERATORS[name]
+    read = row.operands[2:4] if name in PRODUCTS else row.at_run_time
+    for i, word in enumerate(row.operands):
         mod, _ = module([replace(case, given=(0, i))])
-        if i in OPEN.get(name, ()):
+        if word in read or (name in PRODUCTS and word.endswith("scale")):
             assert "R.qnn." not in relax.transform.LegalizeOps()(mod).script()
-        else:
-            with pytest.raises(CompileError, match=rf"^{words[i]}(\.0)? is not known"):
+        elif word not in row.tensors:
+            with pytest.raises(CompileError, match=rf"^{word}(\.0)? is not known"):
                 relax.transform.LegalizeOps()(mod)
 
 

@@ -66,15 +66,14 @@ def _of_function(function: relax.Function, name: str, rounding: str) -> list[Flo
         called = operator(value)
         if var not in between or called in ("", *QUANTIZES, *DEQUANTIZES):
             continue
+        called = called.removeprefix("relax.")
+        reason = f"{called} has no integer form"
+        if f"relax.{called}" in RULES:
+            reason = "its result goes to an operator that is float"
+        reason = rewriter.reasons.get(var, reason)
         if var not in left:
             reason = "it has an integer form: FakeQuantizationToInteger gives it"
-        elif var in rewriter.reasons:
-            reason = rewriter.reasons[var]
-        elif called in RULES:
-            reason = "its result goes to an operator that is float"
-        else:
-            reason = f"{called.removeprefix('relax.')} has no integer form"
-        found.append(FloatOperator(called.removeprefix("relax."), str(var.name), reason, name))
+        found.append(FloatOperator(called, str(var.name), reason, name))
     return found
 
 

@@ -169,8 +169,7 @@ def _onnx_subtract(numbers: Any, sides: Sequence[Any], target: tuple[Array, Arra
     """Subtract as ONNX Runtime, which has no kernel for it.
 
     It dequantizes both sides, subtracts in float32 and quantizes (`MlasQuantizeLinear`,
-    core/mlas/lib/quantize.cpp). Products that overflow float32 are clamped here; only int32 with
-    scales above 1e28 can overflow.
+    core/mlas/lib/quantize.cpp). Products of int32 that overflow float32 are clamped here.
     """
     real = []
     for side, x, scale, zero in sides:

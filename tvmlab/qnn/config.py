@@ -87,9 +87,7 @@ def requantize_config(
 def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Requantization:
     """Put the configuration where a call's attributes are ``"None"``.
 
-    Where a call asks for a framework's rounding and leaves the compute_dtype open, it is the
-    framework's, whatever was configured for other roundings: int64 for TFLite's, float32 for ONNX
-    Runtime's.
+    A framework's rounding has the framework's compute_dtype, unless both were configured together.
     """
     one_of(call, "rounding", rounding, ROUNDINGS)
     one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)

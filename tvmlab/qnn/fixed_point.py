@@ -19,9 +19,8 @@ bits, ``(h + 2**(e - 1) - (h < 0)) >> e``: a floor of a quotient of a floor, whi
 the whole. That h < 0 can be read as x < 0: where h is 0 for a negative x, one less changes nothing,
 as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
 
-Processors have an instruction that multiplies vectors of 32 bits to 64, but many lack what follows:
-64-bit shifts to the right that keep the sign, by another amount in each lane, are missing before
-AVX-512. So where n is 33 or more, only the upper halves of sums are kept. With
+Many processors lack 64-bit shifts of vectors to the right that keep the sign (before AVX-512). So
+where n is 33 or more, only the upper halves of sums are kept. With
 ``half = 2**32 * h + l``,
 
     high = (x * m + l - down) >> 32
@@ -33,8 +32,8 @@ which is a floor of a quotient of a floor again. Nothing leaves int32: high lies
 A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
 difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
 
-What is known to have a few hundred values, a difference of two int8 say, can mostly be multiplied
-by 15 bits to the same results, which takes one instruction: it is tried when the kernel is made.
+What has a few hundred values, such as a difference of two int8, can mostly be multiplied by 15 bits
+to the same results, in one instruction; that is tried when the kernel is made.
 """
 
 from __future__ import annotations
@@ -151,8 +150,7 @@ def product_bounds(bounds: Bounds, ratio: Array, rounding: str) -> Bounds:
 def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """Keep the lower 32 bits of an int64, as int32.
 
-    A cast does so too, but TVM's simplifier takes it for one that changes no value, and drops
-    limits that lie beyond what it then thinks possible.
+    TVM's simplifier takes a cast for one that changes no value, and drops limits beyond int32.
     """
     lower = x & tirx.const((1 << 32) - 1, "int64")
     return tirx.reinterpret("int32", lower.astype("uint32"))
@@ -248,9 +246,9 @@ def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]
 def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
     """Multiply to 64 bits; that both factors came from 32 is what the instructions need to see.
 
-    A multiplier that is read is the same for many numbers, so LLVM would widen it once for all of
-    them, far from the product, and multiply all 64 bits there: three times the work. Nobody but we
-    knows that it has no sign, so it is given that of `x`, which changes nothing, where it is used.
+    A multiplier that is read is the same for many numbers, so LLVM would widen it once, far from
+    the product, and multiply all 64 bits, which takes three times as long. The multiplier is not
+    negative, so it gets the sign of `x` at the product, which changes nothing.
     """
     if str(x.ty) == "int32" and not isinstance(multiplier, tirx.IntImm):
         multiplier = multiplier & (x | tirx.const((1 << BITS) - 1, "int32"))

@@ -84,8 +84,7 @@ def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Ar
     point is added before the rounding, so that half-way cases go where the stored integer is even.
 
     ONNX Runtime computes otherwise where a window covers the whole image without padding
-    (`mean_scale`), in the last windows of `ceil_mode` where padding counts, of which it counts the
-    places that lie beyond the padding too, and for 16 bits, which it averages in float.
+    (`mean_scale`), in the last windows of `ceil_mode` where padding counts, and for 16 bits.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean = sums / counts.astype(np.float32) / out_scale

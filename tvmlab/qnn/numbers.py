@@ -234,8 +234,7 @@ def half_even(x: Value) -> Value:
 def half_away(x: Value) -> Value:
     """Round floats to whole ones, half-way cases away from zero: C's round, Relay's `Round`.
 
-    From the whole part and the rest, which are exact; adding a half first would take the float
-    before 0.5 to 1. `te.round` is ties-to-even, and C's round is a library call on most processors.
+    The whole part and the rest are exact; adding a half first would take the float before 0.5 to 1.
     """
     if not isinstance(x, Number):
         part = np.trunc(x)

@@ -29,7 +29,8 @@ Operand = Any
 Shape = Callable[[dict[str, Tensor], dict[str, Any]], tuple[list[Any] | None, int, Any]]
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
-QUANTIZED = ("int8", "uint8", "int16", "int32")
+NARROW = ("int8", "uint8", "int16")
+QUANTIZED = (*NARROW, "int32")
 FLOATS = ("float32", "float16")
 OPERATORS: dict[str, Operator] = {}
 """The quantized operators by their names."""
@@ -356,8 +357,7 @@ def _number(x: tirx.PrimExpr, dtype: str) -> Number:
 def _place(index: Sequence[Any], own: Sequence[Any], whole: Sequence[Any]) -> list[Any]:
     """Index a tensor at a place of what it is broadcast to.
 
-    An index stays where nothing is broadcast, even if it can only be 0: `FuseOps` takes for
-    element-wise what is indexed alike.
+    Where nothing is broadcast the index stays, so that `FuseOps` sees an element-wise operator.
     """
     last, over = index[len(index) - len(own) :], whole[len(index) - len(own) :]
     return [

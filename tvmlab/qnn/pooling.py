@@ -79,9 +79,8 @@ def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     layout, out_layout = a["layout"], a["out_layout"] or a["layout"]
     sizes, shape = given.shape("data"), known_shape(given.name, "data", call)
     way = config.resolve(given.name, a["rounding"])
-    known: dict[str, Any] = OPERATORS["avg_pool2d"].known(given, dtype)
-    scales = known["input_scale"], known["output_scale"]
-    zeros = known["input_zero_point"], known["output_zero_point"]
+    points = [*OPERATORS["avg_pool2d"].known(given, dtype).values()]
+    scales, zeros = points[::2], points[1::2]
     rows, columns = axes = _axes(a, dict(zip(layout, sizes, strict=True)))
     taps, in_floats = rows.taps * columns.taps, way.rounding == "ONNX"
     once = frameworks.averages_once(way.rounding, dtype, scales, taps)

@@ -32,11 +32,11 @@ from ..ir.types import Tensor
 from ..ir.windows import batch_matmul_shape, dense_shape
 from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
-from .operator import Operand, operator
+from .operator import NARROW, Operand, operator
 
 PRODUCT: dict[str, Any] = {
     "layout": None,
-    "dtypes": ("int8", "uint8", "int16"),
+    "dtypes": NARROW,
     "choices": {"out_dtype": ("int16", "int32", "int64")},
 }
 _DTYPES = ("int8", "int16", "int32")
@@ -46,8 +46,7 @@ _EXACT = ((np.float32, 24), (np.float64, 53))
 def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
     """Bring integers to the fastest dtype in which sums of so many of their products are exact.
 
-    A float with a significand of p bits holds every integer up to 2**p, so a sum of k products of
-    which each is at most ``2**p / k`` is exact, in any order of adding. Sums in int64 wrap.
+    A float with a significand of p bits holds every integer up to 2**p. Sums in int64 wrap.
     """
     largest = terms
     for x in (a, b):  # as Python ints, which cannot overflow
@@ -419,7 +418,7 @@ def conv2d_transpose(
     return _in_order(sums.reshape(*sums.shape[:3], -1), "NHWC", out_layout or data_layout)
 
 
-# Matrix products: a kernel where the weights are constant, else Relax's matmul
+# Matrix products: Relax's
 
 
 def _matmul(x: Array, y: Array) -> Array:
@@ -434,27 +433,15 @@ def _dense_shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, 
 
 def _dense(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     given = CallOperands(builder, call)
-    weight, dtype = given.array("weight"), given.attributes["out_dtype"]
-    correction = ZeroPointCorrection.of(given, weight)
+    correction = ZeroPointCorrection.of(given, given.array("weight"))
+    data = _shifted(given, "data", "input_zero_point")
     if correction is None:
         units = given.shape("weight")[0]
-        data = _shifted(given, "data", "input_zero_point")
-        kernel = _shifted(given, "weight", "kernel_zero_point", units)
-        return _relax_matmul(builder, data, _turned(builder, kernel), dtype)
-    shape, extra = known_shape(given.name, "data", call), correction.row()
-    kind = str(correction.extra.dtype)
-
-    def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, w.shape[1]), "k")
-
-        def value(*index: Any) -> tirx.PrimExpr:
-            *rows, unit = index
-            return te.sum(x(*rows, k).astype(kind) * w(unit, k).astype(kind), axis=k)
-
-        return _finished(te.compute(shape, value, name="qnn_dense"), extra, -1, dtype)
-
-    kept = relax.const(correction.weight, str(correction.weight.dtype))
-    return call_te(builder, compute, [given["data"], kept], [extra], "qnn_dense")
+        weight = _turned(builder, _shifted(given, "weight", "kernel_zero_point", units))
+    else:
+        kind = np.promote_types(correction.weight.dtype, str(data.ty.dtype))
+        weight = relax.const(np.ascontiguousarray(correction.weight.T, kind))
+    return _relax_matmul(builder, data, weight, given.attributes["out_dtype"])
 
 
 @operator(shape=_dense_shape, kernel=_dense, relay={"out_dtype": ""}, **PRODUCT)

@@ -74,8 +74,7 @@ def quantize(
 
     Notes
     -----
-    Relay's `QuantizeLower`: all of it in float32, clipped before the cast, so that infinities
-    saturate.
+    Relay's `QuantizeLower`: in float32, clipped before the cast, so that infinities saturate.
     """
     rounded = half_even if rounding == "ONNX" else half_away
     steps = cast(data, "float32") / numbers.along("data", output_scale, "float32")
@@ -160,11 +159,7 @@ def rescale(
 
 
 def multiplier(input_scale: Array, output_scale: Array) -> Array | None:
-    """Return what integers are multiplied by to change their scale.
-
-    It is float64, of the shape of `input_scale`; None if there is nothing to multiply by, because
-    one input scale is the output's.
-    """
+    """Return what integers are multiplied by to change their scale, float64; None for nothing."""
     if input_scale.ndim == 0 and input_scale == output_scale:
         return None
     return np.asarray(input_scale.astype(np.float64) / output_scale.astype(np.float64))

@@ -19,10 +19,8 @@ from ..ir.checks import Array
 from . import config
 from .numbers import Value, half_away, saturate, wrap
 from .operands import CallOperands
-from .operator import OPERATORS, Operand, Operator, operator
+from .operator import NARROW, OPERATORS, Operand, Operator, operator
 from .rescale import requantize, rescale, rescale_or_keep
-
-_NARROW = ("int8", "uint8", "int16")
 
 
 def _erf(x: Array) -> Array:
@@ -71,7 +69,7 @@ def unary(name: str, what: str, function: Callable[[Array], Array]) -> Operator:
 
     define.__doc__ = str(define.__doc__).format(what=what)
     FUNCTIONS[name] = function
-    return operator(name=name, dtypes=_NARROW, tabulated=True)(define)
+    return operator(name=name, dtypes=NARROW, tabulated=True)(define)
 
 
 unary("tanh", "Hyperbolic tangent", np.tanh)
@@ -85,7 +83,7 @@ unary("log", "Logarithm", np.log)
 unary("abs", "Absolute value", np.abs)
 
 
-@operator(dtypes=_NARROW, relay={"alpha": 0.25}, tabulated=True)
+@operator(dtypes=NARROW, relay={"alpha": 0.25}, tabulated=True)
 def leaky_relu(
     numbers: Any,
     x: Operand,

@@ -5,7 +5,10 @@ Each is a pass of TVM's: ``FakeQuantizationToInteger()(mod)``, or a part of a
 """
 
 from .. import rows  # noqa: F401 (fills the table with the quantized operators)
-from .fake_quantization import FakeQuantizationToInteger
-from .integer_passes import QnnQuantizeConstFold, RemoveClipAfterRequantize
+from .fake_quantization import (
+    FakeQuantizationToInteger,
+    QnnQuantizeConstFold,
+    RemoveClipAfterRequantize,
+)
 
 __all__ = ["FakeQuantizationToInteger", "QnnQuantizeConstFold", "RemoveClipAfterRequantize"]

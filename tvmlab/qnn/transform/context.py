@@ -14,13 +14,13 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic
+from ..operator import NARROW
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
-NARROW = ("int8", "uint8", "int16")
 INFINITY = float("inf")
 INT32 = checks.limits("int32")
 # `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.
@@ -227,11 +227,6 @@ def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
             yield binding.var, binding.value
 
 
-def any_quantize(body: relax.SeqExpr) -> bool:
-    """Whether a body quantizes anything."""
-    return any(operator(value) in QUANTIZES for _, value in bindings(body))
-
-
 def typed(value: relax.Expr, ty: Any) -> relax.Expr:
     """Give an expression its type, if it has none yet."""
     if type(value.ty) is tvm.ir.Type:
@@ -283,15 +278,11 @@ class Context:
         key = (dtype, array.shape, array.tobytes())
         return self._constants.setdefault(key, relax.const(array, dtype))
 
-    def scale(self, value: npt.ArrayLike) -> relax.Expr:
-        """Return a scale's constant: float64 where it is, else float32."""
-        array = np.asarray(value)
-        return self.constant(array, "float64" if array.dtype == np.float64 else "float32")
-
     def params(self, value: QuantizedValue | QuantParams) -> list[relax.Expr]:
-        """Return the constants of a scale and a zero point."""
-        scale = np.float32(value.scale) if isinstance(value, QuantParams) else value.scale
-        return [self.scale(scale), self.constant(value.zero, "int32")]
+        """Return the constants of a scale (float64 where it is, else float32) and a zero point."""
+        wide = isinstance(value, QuantizedValue) and value.scale.dtype == np.float64
+        scale = self.constant(value.scale, "float64" if wide else "float32")
+        return [scale, self.constant(value.zero, "int32")]
 
     def bind(
         self, value: relax.Expr, ty: Any, hint: str, var: relax.Var | None = None
@@ -380,8 +371,6 @@ class Context:
             return value
         moved = shift(value.dtype, dtype)
         zero, least, most = value.zero + moved, value.least + moved, value.most + moved
-        low, high = checks.limits(dtype)
-        require(low <= least and most <= high, f"{dtype} does not hold {value.dtype}'s values")
         require(value.scalar, f"its operand is {value.dtype} by channel beside {dtype}")
         params = QuantParams(float(value.scale), int(zero), dtype)
         bare = replace(value.unclipped(), error=0.0)
@@ -445,9 +434,7 @@ class Context:
     def stored(self, expr: relax.Expr) -> QuantizedValue:
         """Return `clipped`, which has to be stored integers with one scale."""
         value = self.clipped(expr)
-        maker = operator(self.calls.get(expr)).removeprefix("relax.")
-        given = f", which {maker} gives," if maker else ""
-        require(value.narrow, f"its operand {_name(expr)}{given} is not quantized before it")
+        require(value.narrow, f"its operand {_name(expr)} is not quantized before it")
         require(value.scalar, f"its operand {_name(expr)} is quantized by channel")
         return value
 
@@ -552,15 +539,6 @@ class Site:
         if dtype == params.dtype:
             return value
         return QuantizedValue.of(self.ctx.requantize_to(value, params), params)
-
-    def constant_side(self, ordered: bool) -> tuple[relax.Expr, relax.Expr, Array] | None:
-        """Return the computed operand, the constant one, and the constant's value."""
-        left, right = self.call.args
-        for operand, other in [(left, right)] if ordered else [(left, right), (right, left)]:
-            number = self.ctx.number(other)
-            if number is not None and self.ctx.number(operand) is None:
-                return operand, other, number
-        return None
 
 
 def _name(expr: relax.Expr) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -43,8 +43,6 @@ from .context import (
 )
 from .products import (
     add_constant,
-    constant_factor,
-    multiply_by_constant,
 )
 
 # Sums are added at this part of a step of the finest operand, where int32 allows it.
@@ -53,8 +51,6 @@ _FINE = 2.0**12
 _FLOATS = 2.0**-23
 # Beyond this there may be no room for both sides and their sum.
 _ROOM = 2.0**30
-# Relax's constants are float32: 1 / 6 is not the nearest number to a sixth.
-_SAME = 2.0**-22
 
 
 class Move(NamedTuple):
@@ -265,34 +261,24 @@ def _table(
 
 def _hardswish_operand(site: Site) -> relax.Var | None:
     """Return x of ``x * (clip(x + 3, 0, 6) / 6)`` or ``x * clip(x + 3, 0, 6) / 6``."""
-    ctx, made = site.ctx, site.ctx.calls
-    whole = _sixth(ctx, site.call)
-    product = site.call if whole is None else made.get(whole)
+    ctx = site.ctx
+
+    def beside(expr: Any, name: str, value: float) -> Any:
+        """Return the operand that a call combines with a number, as importers write it."""
+        call = ctx.calls.get(expr)
+        if not calls(call, name) or (number := ctx.number(call.args[1])) is None:
+            return None
+        return call.args[0] if number.size == 1 and number.flat[0] == value else None
+
+    whole = beside(site.var, "divide", 6)
+    product = ctx.calls.get(site.var if whole is None else whole)
     if not calls(product, "multiply"):
         return None
-    for x, other in (product.args, product.args[::-1]):
-        cut = made.get(other if whole is not None else _sixth(ctx, made.get(other)))
-        if not calls(cut, "clip") or limits(cut) != (0, 6):
-            continue
-        if isinstance(x, relax.Var) and x.same_as(_beside(ctx, made.get(cut.args[0]), "add", 3.0)):
-            return x
-    return None
-
-
-def _sixth(ctx: Context, call: relax.Call | None) -> relax.Expr | None:
-    divided = _beside(ctx, call, "divide", 6.0)
-    return _beside(ctx, call, "multiply", 1 / 6) if divided is None else divided
-
-
-def _beside(ctx: Context, call: relax.Call | None, name: str, value: float) -> relax.Expr | None:
-    """Return the operand that a call combines with a number."""
-    if not calls(call, name):
+    x, cut = product.args
+    clip = ctx.calls.get(beside(cut, "divide", 6) if whole is None else cut)
+    if not calls(clip, "clip") or limits(clip) != (0, 6):
         return None
-    for operand, other in [call.args] if name == "divide" else [call.args, call.args[::-1]]:
-        found = ctx.number(other)
-        if found is not None and found.size == 1 and abs(float(found.flat[0]) - value) < _SAME:
-            return operand
-    return None
+    return x if x.same_as(beside(clip.args[0], "add", 3)) else None
 
 
 # Two values
@@ -300,15 +286,15 @@ def _beside(ctx: Context, call: relax.Call | None, name: str, value: float) -> r
 
 def _biased_operand(site: Site) -> tuple[relax.Expr, Array, QuantizedValue | None] | None:
     """Return the operand to which a call adds a constant, the constant, and its integers."""
-    subtracts = site.name == "subtract"
-    found = site.constant_side(subtracts)
-    if found is None:
-        return None
-    operand, other, number = found
-    stored = site.ctx.known_constant(other)
-    if site.ctx.operand(operand).narrow and stored is not None and stored.narrow:
-        return None  # both are quantized
-    return (operand, -number, None) if subtracts else (operand, number, stored)
+    ctx, args, subtracts = site.ctx, site.call.args, site.name == "subtract"
+    for operand, other in [args] if subtracts else [args, args[::-1]]:
+        number, stored = ctx.number(other), ctx.known_constant(other)
+        if number is None or ctx.number(operand) is not None:
+            continue
+        if ctx.operand(operand).narrow and stored is not None and stored.narrow:
+            return None  # both are quantized
+        return (operand, -number, None) if subtracts else (operand, number, stored)
+    return None
 
 
 def _add(site: Site) -> QuantizedValue:
@@ -387,18 +373,11 @@ def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
     return replace(sums, error=error)
 
 
-def _multiply(site: Site) -> QuantizedValue:
-    found = constant_factor(site)
-    return _unrounded(site) if found is None else multiply_by_constant(site, *found)
-
-
 def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
     """Emit ``qnn.hardswish`` or ``qnn.mul``."""
     swished = _hardswish_operand(site)
     if swished is not None:
         return _table(site, "hardswish", swished, {}, params)
-    if constant_factor(site) is not None:
-        return site.ctx.value(site.var)
     require(site.name == "multiply", "it divides by what is not constant")
     return _rounded(site, "mul", [site.ctx.stored(arg) for arg in site.call.args], params)
 
@@ -425,6 +404,6 @@ RULES = {
     "relax.astype": Rule(_cast, _cast),
     **dict.fromkeys([*_FUNCTIONS, "relax.nn.leakyrelu"], Rule(_unrounded, _looked_up)),
     **dict.fromkeys(("relax.add", "relax.subtract"), Rule(_add, _add_at)),
-    **dict.fromkeys(("relax.multiply", "relax.divide"), Rule(_multiply, _multiply_at)),
+    **dict.fromkeys(("relax.multiply", "relax.divide"), Rule(_unrounded, _multiply_at)),
     "relax.concat": Rule(_unrounded, _concat_at),
 }

@@ -1,4 +1,4 @@
-"""Float operators between dequantize and quantize, computed in integers."""
+"""The passes: float operators to integers, constants quantized, clips dropped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from tvm import ir, relax
 from ...errors import InputError
 from ...ir import checks, dialect
 from ...ir.graph import live, no_collection
+from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
 from .. import arithmetic
 from ..config import ROUNDINGS
+from ..operator import NARROW, QUANTIZED
 from . import elementwise, products
 from .context import (
     DEQUANTIZES,
-    NARROW,
     QUANTIZES,
     Array,
     Context,
@@ -29,8 +29,8 @@ from .context import (
     QuantizedValue,
     QuantParams,
     Rule,
-    any_quantize,
     array_of,
+    bindings,
     calls,
     channel_count,
     known,
@@ -88,9 +88,8 @@ class FakeQuantizationToInteger:
 
     Notes
     -----
-    Relay's pass of that name (src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18)
-    looked at the operators before each quantize. Here each quantize asks its operand for integers,
-    which asks its own; what was computed once is kept.
+    Relay's pass of that name is in src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18.
+    Here each quantize asks its operand for integers, which asks its own.
 
     A quantize that stays rounds half-way cases away from zero, as Relay's and TFLite's, where
     ``R.quantize`` of TVM 0.27 rounded them to even.
@@ -143,7 +142,7 @@ class Rewriter:
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; return the same object where nothing changes."""
-        if not any_quantize(function.body):
+        if not any(operator(value) in QUANTIZES for _, value in bindings(function.body)):
             return function
         with _deep_recursion():
             made = self._body(function.body)
@@ -200,7 +199,9 @@ class Rewriter:
                 read = context.value(var)
                 if name in products.PRODUCTS:
                     return self._dequantized(binding, read)
-        made = self._simplified(var, self._renamed(value))
+        made = self._renamed(value)
+        with contextlib.suppress(NotQuantizable):
+            made = self._simplified(var, made)
         if made is value:
             return binding
         self.changed = True
@@ -234,124 +235,97 @@ class Rewriter:
             return relax.Tuple([self._name(field) for field in expr.fields])
         return expr
 
-    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
+    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, data, context = binding.var, self._name(value.args[0]), self.context
         kept = relax.VarBinding(var, self._renamed(value))
         array = self._array(data)
         if array is not None and not isinstance(data, tvm.ir.GenericConst):
             data = relax.const(np.ascontiguousarray(array), str(data.ty.dtype))
         try:
-            read = _read_dequantize(value, data)
-            cut = context.calls.get(data) if isinstance(data, relax.Var) else None
-            if calls(cut, "clip") and (ends := limits(cut)) is not None:
-                least, most = max(read.least, ceil(ends[0])), min(read.most, floor(ends[1]))
-                read = replace(read, least=least, most=most)
+            given, out = value.args[0].ty, str(_attribute(value, "out_dtype"))
+            read = _read(value, data, given, str(data.ty.dtype), out)
         except NotQuantizable as why:
             self.reasons.setdefault(var, str(why))
             return kept
         context.values[var, None] = read
         if value.op.name == "relax.qnn.dequantize":
             return kept
-        made = self._dequantized(binding, read)
-        context.bind(made.value, value.ty, "", var)
-        return None
+        return self._dequantized(binding, read)
 
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
-        var, data, context, expr = binding.var, value.args[0], self.context, None
+        var, data, context = binding.var, value.args[0], self.context
+        dtype = str(_attribute(value, "out_dtype"))
         try:
-            scale, zero, axis, dtype = _read_quantize(value)
+            read = _read(value, var, data.ty, dtype, str(data.ty.dtype))
         except NotQuantizable as why:
             self.reasons.setdefault(data, f"it is quantized where {why}")
             return relax.VarBinding(var, self._renamed(value))
-        array = context.number(data)
-        if array is not None:
-            real = array.astype(np.float32)
-            made = arithmetic.quantize(real, scale, zero, axis, dtype, context.ties)
-            expr = context.constant(made, dtype)
-        elif scale.ndim or zero.ndim:
-            by_channel = "it is quantized by channel, which no requantize can do"
-            self.reasons.setdefault(data, by_channel)
-        else:
-            params = QuantParams(float(scale), int(zero), dtype)
-            try:
+        try:
+            array = context.number(data)
+            if array is not None:
+                real, how = array.astype(np.float32), (read.axis, dtype, context.ties)
+                whole = arithmetic.quantize(real, read.scale, read.zero, *how)
+                expr = context.constant(whole, dtype)
+            else:
+                require(read.scalar, "it is quantized by channel, which no requantize can do")
+                params = QuantParams(float(read.scale), int(read.zero), dtype)
                 expr = context.requantize_to(context.value(data, params), params, var)
-            except NotQuantizable as why:
-                self.reasons.setdefault(data, str(why))
-        if expr is None and value.op.name == "relax.qnn.quantize":
-            return binding
+        except NotQuantizable as why:
+            self.reasons.setdefault(data, str(why))
+            if value.op.name == "relax.qnn.quantize":
+                return binding
+            attributes = {"out_dtype": dtype, "axis": read.axis, "rounding": context.ties}
+            made = dialect.call("relax.qnn.quantize", [data, *context.params(read)], attributes)
+            self.changed = True
+            return relax.VarBinding(var, typed(made, value.ty))
         self.changed = True
-        if expr is None:
-            operands = [data, context.scale(scale), context.constant(zero, "int32")]
-            attributes = {"out_dtype": dtype, "axis": axis, "rounding": context.ties}
-            context.bind(
-                dialect.call("relax.qnn.quantize", operands, attributes), value.ty, "", var
-            )
-        if expr is None or expr.same_as(var):
+        if expr.same_as(var):
             return None
         self.aliases[var] = expr
         return relax.VarBinding(var, expr)
 
     def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         """Read what TensorFlow Lite's importer makes: clips to dtypes' ends, averages in int32."""
-        dtype = str(getattr(var.ty, "dtype", ""))
-        if calls(call, "clip") and dtype.startswith(("int", "uint")):
+        dtype, made = str(getattr(var.ty, "dtype", "")), self.context.calls
+        if calls(call, "clip") and dtype in NARROW:
             found, (least, most) = limits(call), checks.limits(dtype)
             return call.args[0] if found and found[0] <= least and found[1] >= most else call
-        pool = self.context.calls.get(call.args[0]) if call.args else None
-        if not calls(call, "astype") or not calls(pool, "nn.avg_pool2d"):
+        if not calls(call, "astype") or not calls(pool := made.get(call.args[0]), "nn.avg_pool2d"):
             return call
-        wide = self.context.calls.get(pool.args[0])
-        if dtype not in ("int8", "uint8") or not calls(wide, "astype"):
+        wide = made.get(pool.args[0])
+        if not calls(wide, "astype") or dtype not in ("int8", "uint8"):
             return call
-        data, attributes = wide.args[0], products.pooling_attributes(pool)
-        if (str(wide.ty.dtype), str(data.ty.dtype)) != ("int32", dtype):
+        if (str(wide.ty.dtype), str(wide.args[0].ty.dtype)) != ("int32", dtype):
             return call
         one, zero = self.context.params(QuantParams(1.0, 0, dtype))
-        attributes["rounding"] = self.rounding
-        made = dialect.call("relax.qnn.avg_pool2d", [data, one, zero, one, zero], attributes)
-        return typed(made, call.ty)
+        attributes = products.pooling_attributes(pool) | {"rounding": self.rounding}
+        operands = [wide.args[0], one, zero, one, zero]
+        return typed(dialect.call("relax.qnn.avg_pool2d", operands, attributes), call.ty)
 
 
-# Reading quantizes and dequantizes
+def _read(
+    call: relax.Call, data: relax.Expr, ty: relax.TensorType, integers: str, real: str
+) -> QuantizedValue:
+    """Return `data` with the scale, zero point and axis of a quantize or dequantize."""
+    require(integers in QUANTIZED, f"its integers are {integers}")
+    require(real == "float32", f"its real values are {real}")
+    name, ndim, unknown = call.op.name, int(ty.ndim), "its scale or zero point is not a constant"
+    scales, zeros = (known(array_of(arg), unknown) for arg in call.args[1:3])
+    axis, count = int(_attribute(call, "axis")) % max(ndim, 1), None
+    if scales.size > 1 or zeros.size > 1:
+        require(ndim >= 0, "it is quantized by channel, and its rank is not known")
+        count = channel_count(ty, axis)
+    scales = _one(checks.scale(scales, name, "scale", count))
+    zeros = _one(checks.zero_point(zeros, name, "zero_point", integers, count))
+    array, ends = array_of(data), checks.limits(integers)
+    if array is not None and array.size:
+        ends = int(array.min()), int(array.max())
+    return QuantizedValue(data, integers, scales, zeros, axis, *ends, array=array)
 
 
 def _attribute(call: relax.Call, name: str) -> Any:
     ours = call.op.name.startswith("relax.qnn.")
     return call.attrs[name] if ours else getattr(call.attrs, name)
-
-
-def _read_quantize(call: relax.Call) -> tuple[Array, Array, int, str]:
-    """Return a quantize's scale, zero point, axis and dtype."""
-    ty, dtype = call.args[0].ty, str(_attribute(call, "out_dtype"))
-    require(dtype in (*NARROW, "int32"), f"it quantizes to {dtype}")
-    require(str(ty.dtype) == "float32", f"it quantizes {ty.dtype}")
-    return *_channel_params(call, ty, dtype), dtype
-
-
-def _read_dequantize(call: relax.Call, data: relax.Expr) -> QuantizedValue:
-    """Return the integers that a dequantize reads from `data`, its operand as it is now."""
-    dtype, out = str(data.ty.dtype), str(_attribute(call, "out_dtype"))
-    require(dtype in (*NARROW, "int32"), f"it dequantizes {dtype}")
-    require(out == "float32", f"it dequantizes to {out}")
-    params, array = _channel_params(call, call.args[0].ty, dtype), array_of(data)
-    ends = checks.limits(dtype)
-    if array is not None and array.size:
-        ends = int(array.min()), int(array.max())
-    return QuantizedValue(data, dtype, *params, *ends, array=array)
-
-
-def _channel_params(call: relax.Call, ty: relax.TensorType, dtype: str) -> tuple[Array, Array, int]:
-    """Return scale, zero point (one value where all channels agree) and axis of a call."""
-    name, ndim = call.op.name, int(ty.ndim)
-    count: int | None = 1
-    unknown = "its scale or zero point is not a constant"
-    scales, zeros = (known(array_of(arg), unknown) for arg in call.args[1:3])
-    axis = int(_attribute(call, "axis")) % max(ndim, 1)
-    if scales.size > 1 or zeros.size > 1:
-        require(ndim >= 0, "it is quantized by channel, and its rank is not known")
-        count = channel_count(ty, axis)
-    scales = _one(checks.scale(scales, name, "scale", count))
-    return scales, _one(checks.zero_point(zeros, name, "zero_point", dtype, count)), axis
 
 
 def _one(values: Array) -> Array:
@@ -367,3 +341,111 @@ def _deep_recursion() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+# Passes over quantized operators
+
+
+class QuantizeConstants(DFPatternCallback):
+    """The rule: quantize constant data with a constant scale and zero point now."""
+
+    def __init__(self, require_type: bool = False) -> None:
+        super().__init__(require_type)
+        self.data, self.scale, self.zero_point = is_constant(), is_constant(), is_constant()
+        self.pattern = is_op("qnn.quantize")(self.data, self.scale, self.zero_point)
+
+    def callback(
+        self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
+    ) -> relax.Expr:
+        """Give the constant."""
+        if post.attrs.get("rounding") == "ONNX":
+            return post
+        data, scale, zero = (
+            node_map[part][0].value.numpy() for part in (self.data, self.scale, self.zero_point)
+        )
+        axis, dtype = int(post.attrs["axis"]), str(post.attrs["out_dtype"])
+        folded = arithmetic.quantize(data, scale, zero, axis, dtype)
+        # The operator takes NaN for the largest value, as Relay's did; in a constant it is damage.
+        if (holes := np.isnan(data).ravel()).any():
+            raise InputError(
+                f"element {int(holes.argmax())} of data is NaN, which no integer stands for",
+                where="qnn.quantize, operand data",
+            )
+        return relax.const(folded, dtype)
+
+
+@tvm.transform.module_pass(opt_level=0, name="QnnQuantizeConstFold")
+class QnnQuantizeConstFold:
+    """The pass: every ``qnn.quantize`` of three constants becomes a constant.
+
+    Raises
+    ------
+    InputError
+        If a scale is zero, negative or not finite, a zero point is out of its dtype's range, or the
+        data hold NaN.
+    """
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        return rewrite_functions(mod, QuantizeConstants(True))
+
+
+class DropClip(DFPatternCallback):
+    """The rule: leave out a clip whose range is that of the dtype.
+
+    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8: a requantize to
+    uint8, which saturates. A wider clip before a cast stays, because the cast wraps.
+
+    A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
+    So the cast goes only where the scales and zero points are constants that show that nothing gets
+    there; scaling down, as from sums to bytes, nothing does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(require_type=True)
+        self.requantize = is_op("qnn.requantize")(None)
+        self.clip = is_op("clip")(self.requantize)
+        self.pattern = is_op("cast")(self.clip) | self.clip
+
+    def callback(
+        self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
+    ) -> relax.Expr:
+        """Give the requantize without its clip, and without the cast."""
+        inner, clip = node_map[self.requantize][0], node_map[self.clip][0]
+        before, after = str(inner.ty.dtype), str(post.ty.dtype)
+        if (found := limits(clip)) is None:
+            return post
+        low, high = found
+        if post.same_as(clip):
+            least, most = checks.limits(before)
+            return inner if low <= least and high >= most else post
+        if before != "int32" or after not in NARROW or (low, high) != checks.limits(after):
+            return post
+        zero = array_of(inner.args[4])
+        if zero is None or not low <= int(zero.ravel()[0]) <= high or not _stays_in_int32(inner):
+            return post
+        attributes = {**dialect.attributes(inner), "out_dtype": after}
+        return dialect.typed_call("relax.qnn.requantize", list(inner.args), attributes)
+
+
+def _stays_in_int32(requantize: relax.Call) -> bool:
+    """Say whether constants show that no result of a requantize is beyond int32."""
+    scale, zero, out_scale, out_zero = (array_of(arg) for arg in requantize.args[1:])
+    if scale is None or zero is None or out_scale is None or out_zero is None:
+        return False
+    ends = checks.limits(str(requantize.args[0].ty.dtype))
+    far = max(abs(end - int(point)) for end in ends for point in zero.ravel())
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = np.max(scale.astype(np.float64)) / np.min(out_scale.astype(np.float64))
+    # One for the rounding, and what a product in float32 can be larger than the real one.
+    reach = far * ratio * (1 + 2.0**-20) + np.max(np.abs(out_zero.astype(np.float64))) + 1
+    return bool(reach <= checks.limits("int32")[1])
+
+
+@tvm.transform.module_pass(opt_level=0, name="RemoveClipAfterRequantize")
+class RemoveClipAfterRequantize:
+    """The pass: no clip after a ``qnn.requantize`` that its dtype makes anyway."""
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        return rewrite_functions(mod, DropClip())

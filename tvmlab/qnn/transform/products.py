@@ -22,11 +22,10 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic, frameworks
-from ..operator import OPERATORS
+from ..operator import NARROW, OPERATORS
 from ..products import sum_parts, sum_range
 from .context import (
     INT32,
-    NARROW,
     Array,
     Context,
     QuantizedValue,
@@ -39,7 +38,6 @@ from .context import (
     fixed_sizes,
     known,
     require,
-    same_shape,
     sizes,
     spread,
     with_dtype,
@@ -168,7 +166,7 @@ def _matmul(site: Site) -> QuantizedValue:
 def _batches(
     site: Site, x: QuantizedValue, w: QuantizedValue, a: list[int], b: list[int]
 ) -> relax.Expr:
-    """Multiply batches of matrices: any leading axes as one, the second matrix transposed."""
+    """Multiply batches of matrices: any leading axes as one."""
 
     def reshaped(expr: relax.Expr, before: list[int], after: list[int], dtype: str) -> relax.Expr:
         if before == after:
@@ -179,11 +177,10 @@ def _batches(
     batch = int(np.prod(a[:-2], dtype=np.int64))
     lhs = reshaped(x.expr, a, [batch, *a[-2:]], x.dtype)
     rhs = reshaped(w.expr, b, [batch, *b[-2:]], w.dtype)
-    ty = relax.TensorType([batch, b[-1], b[-2]], w.dtype)
-    rhs = site.bind(relax.op.permute_dims(rhs, [0, 2, 1]), "turned", ty=ty)
     x, w = replace(x, expr=lhs), replace(w, expr=rhs)
     sums = [batch, a[-2], b[-1]]
-    expr = _bind_product(site, "batch_matmul", x, w, {}, relax.TensorType(sums, "int32"))
+    ty, plain = relax.TensorType(sums, "int32"), {"transpose_b": False}
+    expr = _bind_product(site, "batch_matmul", x, w, plain, ty)
     return reshaped(expr, sums, [*a[:-1], b[-1]], "int32")
 
 
@@ -199,10 +196,9 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
         return [int(i) % ndim for i in given], bool(attrs.keepdims)
     if site.name == "nn.adaptive_avg_pool2d":
         layout, shape = str(attrs.layout), sizes(site.var.ty)
-        known = layout in ("NCHW", "NHWC") and str(attrs.out_layout) in ("", layout)
-        require(known, f"its layout is {layout}")
         axes = [layout.index(letter) for letter in "HW"]
-        whole = shape is not None and all(shape[axis] == 1 for axis in axes)
+        plain = sorted(layout) == [*"CHNW"] and str(attrs.out_layout) in ("", layout)
+        whole = plain and shape is not None and all(shape[axis] == 1 for axis in axes)
         require(whole, "it averages windows whose sizes follow from the result's")
         return axes, True
     # ONNX Runtime computes a window of the whole picture as a mean.
@@ -285,18 +281,7 @@ def _windows(site: Site, params: QuantParams) -> QuantizedValue:
     return site.call_at("avg_pool2d", operands, attributes, params, value.dtype)
 
 
-# Batch normalization, and constants that are multiplied or added
-
-
-def _statistics(site: Site) -> tuple[Array, Array, Array, Array]:
-    """Return gamma, beta, mean and variance, float64."""
-    attrs = site.call.attrs
-    require(not attrs.training, "it normalizes by the statistics of its batch")
-    numbers = [site.ctx.number(arg) for arg in site.call.args[1:5]]
-    require(all(number is not None for number in numbers), "its statistics are not constant")
-    gamma, beta, mean, variance = (np.asarray(number) for number in numbers)
-    gamma = gamma if attrs.scale else np.ones_like(gamma)
-    return gamma, beta if attrs.center else np.zeros_like(beta), mean, variance
+# Batch normalization, and constants that are added
 
 
 def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue:
@@ -305,11 +290,13 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
     value = site.ctx.clipped(x)
     if params and (site.ctx.rounding != "ONNX" or value.dtype not in ("int8", "uint8")):
         return site.ctx.value(site.var)
-    gamma, beta, mean, variance = _statistics(site)
+    require(not attrs.training, "it normalizes by the statistics of its batch")
+    unknown = "its statistics are not constant"
+    gamma, beta, mean, variance = (known(site.ctx.number(a), unknown) for a in site.call.args[1:5])
+    gamma = gamma if attrs.scale else np.ones_like(gamma)
+    beta = beta if attrs.center else np.zeros_like(beta)
     gain = gamma / np.sqrt(variance + float(attrs.epsilon))
     add = beta - mean * gain
-    finite = np.isfinite(gain).all() and np.isfinite(add).all()
-    require(finite, "its statistics give gains that are not finite")
     axis = int(attrs.axis) % int(x.ty.ndim)
     sums = _scale_channels(site, value, gain, add, axis)
     if params is not None:
@@ -323,40 +310,6 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
         bias = _match_float_bias(value, weight, nearest, scale, wanted, params)
         add = np.where(bias == nearest, add, bias * scale.astype(np.float64))
     return add_constant(site, sums, spread(add, axis, int(x.ty.ndim)), None, x.ty)
-
-
-def constant_factor(site: Site) -> tuple[relax.Expr, Array] | None:
-    """Return the operand that a call multiplies or divides by a constant, and the factor."""
-    divides = site.name == "divide"
-    found = site.constant_side(divides)
-    if found is None:
-        return None
-    operand, other, factor = found
-    if divides:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return operand, 1.0 / factor
-    stored = site.ctx.known_constant(other)
-    quantized = stored and stored.narrow and stored.scalar and site.ctx.operand(operand).narrow
-    return None if quantized and not _positive(factor, operand, site.var) else (operand, factor)
-
-
-def _positive(factor: Array, operand: relax.Expr, var: relax.Var) -> bool:
-    one = factor.size == 1 and factor.ravel()[0] > 0
-    return bool(one and same_shape(operand.ty, var.ty))
-
-
-def multiply_by_constant(site: Site, operand: relax.Expr, factor: Array) -> QuantizedValue:
-    """Multiply by a `constant_factor`: only the scale changes."""
-    value = site.ctx.operand(operand)
-    require(np.isfinite(factor).all(), "its constant is not finite")
-    single = "its constant is not quantized, and is not one positive number"
-    require(_positive(factor, operand, site.var), single)
-    by = float(factor.ravel()[0])
-    with np.errstate(over="ignore", under="ignore"):
-        scale = (value.scale.astype(np.float64) * by).astype(value.scale.dtype)
-    require(np.all(np.isfinite(scale) & (scale > 0)), "its scale would be beyond float32")
-    low, high, error = (part * by for part in (value.low, value.high, value.error))
-    return replace(value, scale=scale, low=low, high=high, error=error)
 
 
 def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
@@ -387,10 +340,9 @@ def _scale_channels(
     w = QuantizedValue(kernel, "int16", one, none, 0, -_WEIGHT, _WEIGHT)
     attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
     expr = _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
-    wide = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
-    kind = np.float64 if wide else np.float32
+    exact = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
     most = value.far * _WEIGHT
-    product = value.scale.astype(kind) * scale.astype(kind)
+    product = _scale(value, replace(w, scale=scale), exact)
     sums = QuantizedValue.sums(expr, product, axis, -most, most)
     return replace(sums, error=value.error * float(np.max(np.abs(gain))) + lost)
 
