@@ -8,7 +8,7 @@ assertion in TIR, so it also holds in a saved executable and in C++.
 
 Upstream's importers assume that symbolic sizes fit: that a slice with a symbolic bound lies inside
 its tensor, or that a tensor can be reshaped. These assumptions become assertions, see
-`tvmlab.ir.indices.sizes`.
+`tvmlab.ir.indices.loops`.
 
 A kernel on a GPU cannot raise an error: there, indices are clipped, and sizes stay unchecked.
 """

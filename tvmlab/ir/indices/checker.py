@@ -13,9 +13,19 @@ from tvm.relax import op
 
 from ...errors import CompileError, ModelError, TvmlabError
 from ..graph import is_call
-from .loops import advice, checked_indices, checked_sizes, plain, same, static
+from .loops import (
+    CONDITIONS,
+    UNCHECKED,
+    advice,
+    checked_indices,
+    checked_sizes,
+    plain,
+    same,
+    shape_of,
+    static,
+    symbolic,
+)
 from .operators import RULES
-from .sizes import CONDITIONS, UNCHECKED, shape_of, symbolic
 
 __all__ = ["Checker", "not_below_zero"]
 

@@ -1,29 +1,19 @@
-"""Loops that check and count indices, in TE, and sizes as text."""
+"""Loops that check indices and sizes, in TE, and the conditions on sizes of each operator."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ...errors import CompileError
-
-__all__ = [
-    "ANALYZER",
-    "advice",
-    "checked_indices",
-    "checked_sizes",
-    "plain",
-    "same",
-    "slice_places",
-    "static",
-]
 
 ANALYZER = tvm.sym.Analyzer()
 
@@ -149,3 +139,179 @@ def plain(sizes: Sequence[Any]) -> str:
 def size_text(size: Any) -> str:
     """Return one size, or a condition of sizes, as text."""
     return re.sub(r"T\.(int64\((-?\d+)\))?", r"\2", str(size)).replace("+ -", "- ")
+
+
+# Conditions on sizes: one that does not hold for all becomes an assertion before the operator.
+
+#: The sizes of a tensor, and those of several tensors.
+Shape = Sequence[Any]
+Shapes = Sequence[Any]
+#: Operators that can have sizes that do not fit although all are known.
+UNCHECKED = ("relax.nn.pad", "relax.topk")
+
+
+def shape_of(ty: Any) -> list[Any] | None:
+    """Return the sizes of a tensor, or of the first one of a tuple; None where they are unknown."""
+    if isinstance(ty, relax.TupleType):
+        return shape_of(ty.fields[0]) if len(ty.fields) else None
+    known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+    return list(ty.shape.values) if known else None
+
+
+def symbolic(call: relax.Call) -> bool:
+    """Return whether a call has sizes that are known only at run time, or assumes any."""
+    return getattr(call.attrs, "assume_inbound", False) or any(
+        relax.analysis.tir_vars_in_type(one.ty) for one in (call, *call.args)
+    )
+
+
+def _same(one: Any, other: Any) -> Any:
+    return tirx.EQ(*(tirx.const(0, "int64") + size for size in (one, other)))
+
+
+def _at_least(size: Any, least: Any) -> Any:
+    return tirx.GE(*(tirx.const(0, "int64") + number for number in (size, least)))
+
+
+def _equal(one: Shape, other: Shape) -> list[Any]:
+    return [_same(*pair) for pair in zip(one, other, strict=True)]
+
+
+def _reshape(_: relax.Call, shapes: Shapes, made: Shape | None) -> list[Any]:
+    if made is None:
+        return []
+    whole, new = (_product(sizes) for sizes in (shapes[0], made))
+    return [_same(whole, new), *(_at_least(size, 0) for size in made)]
+
+
+def _product(sizes: Shape) -> Any:
+    """Return the product of sorted factors, so that the same factors give the same expression."""
+    factors = sorted(sizes, key=lambda size: (static(size) is None, str(size)))
+    return math.prod(factors, start=tirx.const(1, "int64"))
+
+
+def _broadcast_to(_: relax.Call, shapes: Shapes, made: Shape | None) -> list[Any]:
+    target = made or []
+    pairs = zip(shapes[0], target[len(target) - len(shapes[0]) :], strict=True) if target else ()
+    # Upstream's loop spreads an axis that is known to be 1 before run time.
+    fits = [_same(*pair) for pair in pairs if static(pair[0]) != 1]
+    return [*fits, *(_at_least(size, 0) for size in target)]
+
+
+def _concat(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    axis = int(call.attrs.axis or 0) % len(shapes[0])
+    first, *others = [[*shape[:axis], *shape[axis + 1 :]] for shape in shapes]
+    return [condition for other in others for condition in _equal(first, other)]
+
+
+def _convolution(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    (data, weights), attrs = shapes, call.attrs
+    wanted = weights[str(attrs.kernel_layout).index("I")]
+    if not call.op.name.endswith("_transpose"):
+        wanted = wanted * int(attrs.groups)
+    return [_same(data[str(attrs.data_layout).index("C")], wanted)]
+
+
+def _pad(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    """A reflection needs more elements than its width; edge and wrap need one."""
+    widths, mode = list(map(int, call.attrs.pad_width)), str(call.attrs.pad_mode)
+    conditions = []
+    for size, before, after in zip(shapes[0], widths[::2], widths[1::2], strict=True):
+        if before or after:
+            least = {"constant": 0, "reflect": max(before, after, 0) + 1}.get(mode, 1)
+            conditions.append(_at_least(size, least - min(before, 0) - min(after, 0)))
+    return conditions
+
+
+def _squeeze(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    axes = call.attrs.axis
+    return [] if axes is None else [_same(shapes[0][int(axis)], 1) for axis in axes]
+
+
+def _resize(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    layout = str(call.attrs.layout)
+    sizes = [size for size, axis in zip(shapes[0], layout, strict=True) if axis in "DHW"]
+    return [_at_least(size, 1) for size in sizes]
+
+
+def _attention(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
+    queries, keys, values, *bias = shapes
+    conditions = _equal([queries[0], *queries[2:]], [keys[0], *keys[2:]])
+    conditions += _equal(keys[:3], values[:3])
+    scores = [queries[0], queries[2], queries[1], keys[1]]
+    pairs = [pair for one in bias for pair in zip(one, scores, strict=True)]
+    return conditions + [_same(*pair) for pair in pairs if static(pair[0]) != 1]
+
+
+def _einsum(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    operands = str(call.attrs.subscripts).replace(" ", "").split("->")[0].split(",")
+    sizes: dict[str, Any] = {}
+    conditions = []
+    for labels, shape in zip(operands, shapes, strict=True):
+        first, dots, last = labels.partition("...")
+        batch = len(shape) - len(first) - len(last)
+        # Axes in place of the dots are counted from the last.
+        between = [f"-{batch - k}" for k in range(batch)] if dots else []
+        for label, size in zip([*first, *between, *last], shape, strict=True):
+            if static(size) != 1:
+                conditions.append(_same(sizes.setdefault(label, size), size))
+    return conditions
+
+
+# Operators that index
+
+
+def _take(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    """Upstream clips and wraps indices itself, but an empty axis has none to take."""
+    by_itself = str(call.attrs.mode) in ("clip", "wrap")
+    return [_at_least(shapes[0][int(call.attrs.axis or 0)], 1)] if by_itself else []
+
+
+def _elements(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    """Indices run over no more than the data on other axes; updates have the indices' shape."""
+    of, by, *new = shapes
+    axis = int(call.attrs.axis) % len(of)
+    fits = [_at_least(of[k], by[k]) for k in range(len(of)) if k != axis]
+    return fits + [condition for one in new for condition in _equal(by, one)]
+
+
+def _gather_nd(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    batch = int(call.attrs.batch_dims)
+    return _equal(shapes[1][:batch], shapes[0][:batch])
+
+
+def _scatter_nd(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
+    of, by, new = shapes
+    return _equal([*by[:-1], *of[int(by[-1]) :]], new)
+
+
+#: For each operator, a function of the call, its tensors' shapes and its result's, if known.
+CONDITIONS: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] = {
+    "relax.reshape": _reshape,
+    "relax.broadcast_to": _broadcast_to,
+    "relax.strided_slice": lambda _, __, ___: [],  # has a function of its own
+    "relax.concat": _concat,
+    "relax.matmul": lambda _, shapes, __: [
+        _same(shapes[0][-1], shapes[1][max(len(shapes[1]) - 2, 0)])
+    ],
+    **{
+        f"relax.nn.conv{rank}d{kind}": _convolution
+        for rank in (1, 2, 3)
+        for kind in ("", "_transpose")
+    },
+    "relax.nn.pad": _pad,
+    "relax.topk": lambda call, shapes, _: [
+        _at_least(shapes[0][int(call.attrs.axis)], int(call.attrs.k))
+    ],
+    "relax.squeeze": _squeeze,
+    "relax.image.resize2d": _resize,
+    "relax.image.resize3d": _resize,
+    "relax.nn.attention": _attention,
+    "relax.nn.attention_bias": _attention,
+    "relax.einsum": _einsum,
+    "relax.take": _take,
+    "relax.gather_elements": _elements,
+    "relax.scatter_elements": _elements,
+    "relax.gather_nd": _gather_nd,
+    "relax.scatter_nd": _scatter_nd,
+}

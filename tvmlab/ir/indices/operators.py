@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
-from .loops import ANALYZER, plain, same, slice_places, static
-from .sizes import shape_of
+from .loops import ANALYZER, plain, same, shape_of, slice_places, static
 
 if TYPE_CHECKING:
     from .checker import Checker

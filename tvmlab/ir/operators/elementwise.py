@@ -1,4 +1,4 @@
-"""Rows for what is computed element by element.
+"""Rows for what is computed element by element, and for the two marks of a compiler's part.
 
 As in `topi/{broadcast,elemwise}.h` of TVM 0.18, ``divide`` and ``mod`` of integers truncate, and
 ``round`` takes halves away from zero. Relay's fast operators are the exact ones here.
@@ -14,6 +14,8 @@ from tvm.relax import op
 from ..table import native, stands_for
 from .common import Written, dtype, need_dtype
 
+BEGIN = "relax.relay.annotation.compiler_begin"
+END = "relax.relay.annotation.compiler_end"
 _BINARY = (
     "add subtract multiply divide floor_divide mod floor_mod power maximum minimum left_shift "
     "right_shift atan2 bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor "
@@ -95,3 +97,9 @@ def _where_number(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.
 
 
 native("where", "condition x y", to_relax=_where, expand=_where_number)
+
+
+@stands_for("annotation.compiler_begin", "data", "compiler:str", infer=lambda types, _: types[0])
+@stands_for("annotation.compiler_end", "data", "compiler:str", infer=lambda types, _: types[0])
+def _unmarked(data: relax.Expr, compiler: str) -> relax.Expr:
+    return data

@@ -7,8 +7,14 @@ functions on to code. Upstream's `FuseOpsByPattern` and `MergeCompositeFunctions
 regions than Relay's passes.
 """
 
-from .annotate import AnnotateTarget, compiler_begin, compiler_end
-from .passes import InlineRegions, LowerRegions, MergeComposite
+from .passes import (
+    AnnotateTarget,
+    InlineRegions,
+    LowerRegions,
+    MergeComposite,
+    compiler_begin,
+    compiler_end,
+)
 from .regions import MergeCompilerRegions, PartitionGraph
 
 __all__ = [

@@ -13,7 +13,7 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import graph
 from ..patterns.rewriter import change_bodies
-from .annotate import DEFAULT, compiler_end, compiler_of, is_begin, is_end, operands
+from .passes import DEFAULT, compiler_end, compiler_of, is_begin, is_end, operands
 
 
 class Region:
