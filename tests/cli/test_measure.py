@@ -48,10 +48,7 @@ def test_profile(program: Program, package: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("bench none.so", "there is no such file (none.so)"),
-        ("bench dense.onnx -i none.npy", "there is no such file (none.npy)"),
         ("bench dense.onnx --peer none.onnx", "there is no such file (none.onnx)"),
-        ("profile dense.onnx --trace no/a", "there is no folder for the output (no/a)"),
         ("tune dense.onnx -o no/a", "there is no folder for the output (no/a)"),
         ("tune dense.onnx -o r.jsonl --rpc-tracker nonsense", "its host and its port"),
     ],

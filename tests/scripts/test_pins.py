@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import tomllib
@@ -126,13 +125,3 @@ def test_help_lists_every_target_and_make_alone_is_help() -> None:
         done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
         listed = [line.split()[1] for line in done.stdout.splitlines()]
         assert listed == phony.split()
-
-
-def test_ci_runs_make_test_and_nothing_else() -> None:
-    commands = [
-        line
-        for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-        if line and not line.startswith(("#", "set ", "cd "))
-    ]
-    assert commands == ["exec make test"]
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)

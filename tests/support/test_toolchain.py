@@ -211,10 +211,9 @@ def test_load_errors(tmp_path):
     with pytest.raises(ToolchainError, match=r"cannot be loaded: .*No such file"):
         toolchain.load_extension(tmp_path / "gone.so")
     damaged = tmp_path / "damaged.so"
-    for content in (b"", b"no library"):
-        damaged.write_bytes(content)
-        with pytest.raises(ToolchainError, match=r"cannot be loaded: .*too short"):
-            toolchain.load_extension(damaged)
+    damaged.write_bytes(b"no library")
+    with pytest.raises(ToolchainError, match=r"cannot be loaded: .*too short"):
+        toolchain.load_extension(damaged)
 
 
 def archive(path, *members):
