@@ -94,7 +94,7 @@ def test_what_fits_a_target(target, why):
 
 
 def test_what_does_not_fit_is_ignored(path):
-    assert "made with tvmlab 0.0" in mismatch(verdict(tvmlab="0.0"), TARGET)
+    assert "made for tvmlab 0.0" in mismatch(verdict(tvmlab="0.0"), TARGET)
     records = Records(path)
     records.append(verdict(rule=1.0), verdict(target=target_data(OTHER)), verdict(tvm="0.1"))
     assert records.best("w", TARGET).rule == 1.0

@@ -119,7 +119,7 @@ def test_what_is_no_number_is_compared_too(tmp_path):
         ({"early_stopping": True}, TuningError, "early_stopping is True, not a whole number"),
         ({"seconds": float("nan")}, TuningError, "seconds is nan, not a number"),
         ({"seed": "a"}, TuningError, "seed is 'a', not a whole number"),
-        ({"tuner": ["ga"]}, TuningError, "there is no tuner named"),
+        ({"tuner": "genetic"}, TuningError, "there is no tuner named"),
         ({"measure": {"number": 3}}, TuningError, "which is not a `Measure`"),
         ({"records": 3}, RecordError, "3 names no file of tuning records"),
     ],

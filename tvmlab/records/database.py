@@ -28,7 +28,7 @@ from .entries import (
     target_data,
     workload_id,
 )
-from .records import Records, existing
+from .records import Records
 
 _FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
 _LONG_AGO = "1970-01-01T00:00:00+00:00"  # the same line if it is imported again
@@ -59,7 +59,7 @@ def merge(
     """
     target = Records(into)
     sources = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return sum(target.append(*existing(path).entries) for path in sources)
+    return sum(target.append(*Records(path, existing=True).entries) for path in sources)
 
 
 def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
@@ -67,11 +67,8 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
 
     Parameters
     ----------
-    path : path
-        A file of records.
-    into : path
-        The file to make; a file of records that is there is replaced, and another process that
-        writes to it loses lines.
+    path, into : path
+        A file of records, and the file to make; it replaces a file of records that is there.
 
     Returns
     -------
@@ -83,7 +80,7 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     RecordError
         A file is missing or no file of records, or `into` cannot be written.
     """
-    source = existing(path)
+    source = Records(path, existing=True)
     Records(into)  # another file, given by mistake, stays as it is
     newest = {
         (one.function, json.dumps(one.target, sort_keys=True), one.tvm, one.tvmlab): one
@@ -112,8 +109,8 @@ def export_database(
     records : Records or path
         Where they are. What failed is left out, and so are verdicts: upstream takes the fastest.
     folder : path
-        It is made where it is missing; a database that is in it keeps what it has.
-        ``meta_schedule.database.JSONDatabase(work_dir=folder)`` reads it.
+        Made where it is missing; a database in it keeps what it has. MetaSchedule reads it by
+        ``JSONDatabase(work_dir=folder)``.
 
     Returns
     -------
@@ -132,7 +129,7 @@ def export_database(
         raise RecordError(
             f"MetaSchedule's database cannot be written: {telling(error)}", where=str(folder)
         ) from error
-    records = records if isinstance(records, Records) else existing(records)
+    records = records if isinstance(records, Records) else Records(records, existing=True)
     results = [result for result in records.results() if result.times]
     modules = {name: records.module(name) for name in {one.workload for one in results}}
     for result in results:
@@ -168,13 +165,12 @@ def import_database(
     Returns
     -------
     int
-        Results that were copied: those that are not in `into` yet.
+        Results that were not in `into` before.
 
     Raises
     ------
     RecordError
-        The folder holds no database, MetaSchedule cannot read it, nothing in it can be used, or
-        `into` cannot be written.
+        MetaSchedule cannot read the folder, nothing can be used, or `into` cannot be written.
     """
     made_for = as_target(target)
     try:

@@ -90,26 +90,21 @@ class Result(_Made):
 
     Attributes
     ----------
-    workload, task : str
-        The `workload_id` of the function that is scheduled, and the task's name.
-    operator, layout : str
-        The operator and the way in which its weights are packed; empty means the rules' choice.
-    target, threads : dict, int
-        The target that the function was compiled for, and the threads that it ran with.
-    cpu, tvm, tvmlab, date : str
-        The processor that it ran on, the versions, and the date in ISO 8601, UTC.
+    workload, task, operator, layout : str
+        The `workload_id` of the function that is scheduled; the task's name; its operator and the
+        way in which the weights are packed, empty for the rules' choice.
+    target, threads, cpu : dict, int, str
+        The target that the function was compiled for, and the threads and processor that it ran on.
+    tvm, tvmlab, date : str
+        The versions, and the date in ISO 8601, UTC.
     origin : str
         ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
     trace : list
-        The schedule as `tvmlab.tuning.replay` takes it: the instructions, and the decisions of
-        those that sample.
-    times : tuple of float
-        Seconds per call, one number per sample; empty where the candidate failed.
-    error : str
-        Why it failed; else empty.
+        The schedule as `tvmlab.tuning.replay` takes it.
+    times, error : tuple of float, str
+        Seconds per call, one number per sample; or why the candidate failed.
     how : str
-        How it was timed: times that were taken in other ways do not compare. Empty for imported
-        results.
+        How it was timed: times that were taken in other ways do not compare.
     answer : tuple of float
         The fingerprint of what it computed: see `Outcome`.
     tuner, seed : str, int
@@ -147,7 +142,7 @@ class Verdict(_Made):
         The schedule of `workload`, as of a `Result`; None where the rules are to schedule it.
     ratios : tuple of float
         The time of the best candidate over the rule's, one number per process: the median of the
-        rounds in which both were measured alternately. Empty if no candidate met the rule.
+        rounds in which both were measured alternately.
     """
 
     function: str
@@ -172,25 +167,20 @@ def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:
     A verdict holds for one version of tvmlab, too, since the rules that lost to it may have
     changed. A number of cores that is missing on one side is no difference.
     """
-    rules = entry.tvmlab if isinstance(entry, Verdict) else tvmlab.__version__
-    return _mismatch(entry.tvm, rules, json.dumps(entry.target), str(target))
-
-
-@functools.lru_cache(maxsize=1024)
-def _mismatch(version: str, rules: str, theirs: str, ours: str) -> str:
-    if version != tvm.__version__:
-        return f"made with TVM {version[:40]}, and this is {tvm.__version__}"
-    if rules != tvmlab.__version__:
-        return f"made with tvmlab {rules[:40]}, and this is {tvmlab.__version__}"
-    made, wanted = (_about(json.loads(text)) for text in (theirs, ours))
-    for name, mine in wanted.items():
-        if made[name] != mine and not (name == "num-cores" and None in (made[name], mine)):
-            return f"made for {name} {str(made[name])[:80] or 'none'}, not {mine or 'none'}"
+    ours = {"TVM": tvm.__version__, "tvmlab": tvmlab.__version__, **_about(str(target))}
+    theirs = {"TVM": entry.tvm, "tvmlab": entry.tvmlab, **_about(json.dumps(entry.target))}
+    if isinstance(entry, Result):
+        del ours["tvmlab"]
+    for name, mine in ours.items():
+        if theirs[name] != mine and not (name == "num-cores" and None in (theirs[name], mine)):
+            return f"made for {name} {str(theirs[name])[:80] or 'none'}, not {mine or 'none'}"
     return ""
 
 
-def _about(target: Mapping[str, Any]) -> dict[str, Any]:
+@functools.lru_cache(maxsize=1024)
+def _about(text: str) -> dict[str, Any]:
     """Take from a target what a schedule depends on."""
+    target = json.loads(text)
     triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
     return {
         "kind": target.get("kind"),
@@ -203,16 +193,13 @@ def _about(target: Mapping[str, Any]) -> dict[str, Any]:
 
 def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
     """Return a module of one function named ``main``, without the attributes that passes left."""
-    if isinstance(given, IRModule):
-        functions = list(given.functions.values())
-        if len(functions) != 1 or not isinstance(functions[0], tirx.PrimFunc):
-            raise RecordError(
-                f"a workload is one TIR function; the module has {len(functions)} functions",
-                where=", ".join(var.name_hint for var in given.get_global_vars()) or None,
-                fix="take the functions of the module one by one",
-            )
-        given = functions[0]
-    func: tirx.PrimFunc = given
+    functions = list(given.functions.values()) if isinstance(given, IRModule) else [given]
+    if len(functions) != 1 or not isinstance(functions[0], tirx.PrimFunc):
+        raise RecordError(
+            f"a workload is one TIR function; the module has {len(functions)} functions",
+            fix="take the functions of the module one by one",
+        )
+    func: tirx.PrimFunc = functions[0]
     for name in [] if func.attrs is None else list(func.attrs.keys()):
         if name not in _KEPT:
             func = func.without_attr(name)
@@ -220,7 +207,7 @@ def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
 
 
 def workload_id(given: tirx.PrimFunc | IRModule) -> str:
-    """Name a function by what it computes.
+    """Name a function by what it computes, whatever its name and attributes are.
 
     Parameters
     ----------
@@ -230,9 +217,8 @@ def workload_id(given: tirx.PrimFunc | IRModule) -> str:
     Returns
     -------
     str
-        32 hexadecimal digits: TVM's structural hash, which leaves out the names of variables and
-        buffers and is the same in every process, and a hash of the names of the blocks, by which a
-        trace finds them. Neither the function's name nor its attributes matter.
+        32 hexadecimal digits: TVM's structural hash, and a hash of the names of the blocks, by
+        which a trace finds them.
 
     Raises
     ------
@@ -270,13 +256,11 @@ def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
     module : tvm.ir.IRModule
         One TIR function ``main`` without a schedule.
     trace : list
-        The ``trace`` of a record. TVM trusts a trace, as it trusts a library: the file of records
-        has to come from somebody you trust.
+        The ``trace`` of a record, from a source that you trust: TVM trusts it like a library.
 
     Returns
     -------
     tvm.s_tir.Schedule
-        It computes what `module` computes, from the same arguments.
 
     Raises
     ------

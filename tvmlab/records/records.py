@@ -67,6 +67,8 @@ class Records:
     ----------
     path : path
         The file; where it is missing, it is made by the first `append`.
+    existing : bool
+        Whether a missing file is an error.
 
     Raises
     ------
@@ -74,13 +76,19 @@ class Records:
         The file cannot be read, or is no file of tuning records.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, existing: bool = False) -> None:
         if not isinstance(path, str | os.PathLike):
             raise RecordError(
                 f"{path!r} names no file of tuning records",
                 fix="give its path, or tvmlab.tuning.Records(path)",
             )
         self.path = Path(path)
+        if existing and not self.path.exists():
+            raise RecordError(
+                "there is no such file of tuning records",
+                where=str(path),
+                fix="check the path; tvmlab.tune(..., records=...) makes the file",
+            )
         self.entries: list[Workload | Result | Verdict] = []
         self._offset = self._number = 0
         self._seen: set[bytes] = set()
@@ -214,27 +222,11 @@ class Records:
             raise RecordError(f"TVM cannot read a workload: {telling(error)}") from error
 
     def verdict(self, function: str, target: tvm.target.Target) -> Verdict | None:
-        """Return the last verdict on a function, or None where nothing was decided.
-
-        Parameters
-        ----------
-        function : str
-            The `workload_id` of the function as the rules lay it out.
-        target : tvm.target.Target
-            The target to compile for.
-        """
+        """Return the last verdict on a function, by its `workload_id` as the rules lay it out."""
         return _newest(target, [one for one in self.verdicts if one.function == function])
 
     def best(self, workload: str, target: tvm.target.Target) -> Verdict | None:
-        """Return the last verdict that schedules a function, or None where nothing was decided.
-
-        Parameters
-        ----------
-        workload : str
-            The function's `workload_id`, as it is laid out.
-        target : tvm.target.Target
-            The target to compile for.
-        """
+        """Return the last verdict on a function, by its `workload_id` as it is laid out now."""
         return _newest(target, [one for one in self.verdicts if one.workload == workload])
 
 
@@ -242,17 +234,6 @@ def _newest(target: tvm.target.Target, verdicts: list[Verdict]) -> Verdict | Non
     """Return the last verdict by date, because the lines of merged files are not in order."""
     found = [one for one in reversed(verdicts) if not mismatch(one, target)]
     return max(found, key=lambda one: one.date, default=None)
-
-
-def existing(path: str | os.PathLike[str]) -> Records:
-    """Open a file of records; raise RecordError if it is missing."""
-    if isinstance(path, str | os.PathLike) and not Path(path).exists():
-        raise RecordError(
-            "there is no such file of tuning records",
-            where=os.fspath(path),
-            fix="check the path; tvmlab.tune(..., records=...) makes the file",
-        )
-    return Records(path)
 
 
 class Recorded:
@@ -264,7 +245,7 @@ class Recorded:
     def __init__(
         self, records: Records | str | os.PathLike[str], target: tvm.target.Target
     ) -> None:
-        self._records = records if isinstance(records, Records) else existing(records)
+        self._records = records if isinstance(records, Records) else Records(records, existing=True)
         self._target, self._knew = target, False
         entries: list[Result | Verdict] = [*self._records.results(), *self._records.verdicts]
         reasons = [mismatch(entry, target) for entry in entries]

@@ -52,16 +52,12 @@ class Task:
 
     Attributes
     ----------
-    name : str
-        The function's name: the operators that fusion joined.
-    operator : str
-        The operator and the shapes whose layout is to be chosen; empty where there is none.
+    name, operator : str
+        The function's name, and the operator whose layout is to be chosen; empty if there is none.
     target : tvm.target.Target
         What it is compiled for.
-    calls : int
-        How often the network calls it.
-    flops : float
-        Operations of one call, a multiply-add being two.
+    calls, flops : int, float
+        How often the network calls it, and operations of one call, a multiply-add being two.
     variants : tuple of Variant
         At least one; the first is what `tvmlab.compile` takes without records.
     """

@@ -19,8 +19,8 @@ from tvm.ir import IRModule
 from ..errors import TuningError
 from ..schedule.prefetch import fetch_ahead
 
+# What a kernel is called with: the shape and the dtype of each tensor.
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
-"""What a kernel is called with: the shape and the dtype of each tensor."""
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
 # Each byte of an output of places or counts before a kernel runs: no kernel writes it by accident.
@@ -43,16 +43,12 @@ class Measure:
 
     Attributes
     ----------
-    number : int
-        Calls in a sample.
-    repeat : int
-        Samples of a kernel.
+    number, repeat : int
+        Calls in a sample, and samples of a kernel.
     min_repeat_ms : int
         Milliseconds that a sample takes at least; `number` is raised until it does.
-    timeout : float
-        Seconds until a kernel that runs is given up.
-    build_timeout : float
-        Seconds until a kernel that is being compiled is given up.
+    timeout, build_timeout : float
+        Seconds until a kernel that runs, or that is being compiled, is given up.
     cache_flush : bool
         Whether all arguments but the first are flushed from the caches before each sample, as a
         layer in the middle of a network finds them (``enable_cpu_cache_flush``). The first sample
@@ -91,10 +87,8 @@ class Outcome:
 
     Attributes
     ----------
-    times : tuple of float
-        Seconds per call, one number per sample; empty where the kernel failed.
-    error : str
-        Why it failed, in a line or a few; else empty.
+    times, error : tuple of float, str
+        Seconds per call, one number per sample; or why the kernel failed, in a line or a few.
     answer : tuple of float
         A fingerprint of what the kernel computed from seeded inputs, by which kernels of the same
         function agree up to rounding: two numbers per output. Empty where it was not computed.
@@ -195,10 +189,9 @@ def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
 def measure(
     kernels: Sequence[Kernel], how: Measure, rounds: int, session: Any = None
 ) -> list[Outcome]:
-    """Run kernels and time them, here or in a session with an RPC server.
+    """Run kernels and time them, here or in a session with an RPC server, from paths of libraries.
 
-    With a session, the kernels' modules are paths of libraries. Without `rounds`, kernels are timed
-    one after the other, `Measure.repeat` samples each; else each round takes a sample of each
+    Without `rounds`, kernels are timed one after the other; else each round takes a sample of each
     kernel, and every other round goes from the last kernel to the first.
     """
     device = tvm.cpu() if session is None else session.cpu(0)

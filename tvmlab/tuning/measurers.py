@@ -38,8 +38,7 @@ from ..support.toolchain import linker
 from ..support.wording import telling
 from .kernels import Kernel, Measure, Outcome, build, measure
 
-Server = tuple[str, int, str]
-"""Host, port and key of an RPC server."""
+Server = tuple[str, int, str]  # host, port and key
 
 _BATCH = 16  # kernels that are compiled before the first of them is measured
 _LEAST_MEMORY = 2 << 30
@@ -67,10 +66,7 @@ class Job:
 
 
 class KernelProcess:
-    """A process at work on a job, seen from the one that started it.
-
-    `errors` says for each kernel why it cannot be compiled; it is empty for those that can.
-    """
+    """A process at work on a job; `errors` says for each kernel why it cannot be compiled."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.errors = job, [""] * len(job.texts)
@@ -283,8 +279,7 @@ class LocalMeasurer(Measurer):
     """Builds kernels and measures them on this machine.
 
     As many processes as there are cores compile a batch; then its kernels run one after the other,
-    each in its process, while nothing else of this measurer runs. A kernel that crashes or does not
-    end is the only one lost.
+    each in its process, while nothing else of this measurer runs.
 
     Parameters
     ----------

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ..support.wording import several, table
 
-LINE_SECONDS = 5.0
-"""A line at most this often, and at the end of a task."""
+LINE_SECONDS = 5.0  # a line at most this often, and at the end of a task
 
 
 @dataclass
@@ -41,14 +40,10 @@ class TaskReport:
     rule, tuned : float
         Seconds per call without tuning, and of what `tvmlab.compile` takes from now on. `rule` is
         infinite where what is compiled without tuning did not run.
-    layout : str
-        The layout that was chosen; empty for the rule's own.
-    ended : str
-        Why the search ended.
-    errors : tuple of str
-        Why candidates failed, one entry each.
-    times : tuple of float
-        Seconds per call of each candidate, those of earlier runs first; infinity for a failure.
+    layout, ended : str
+        The layout that was chosen, empty for the rule's own; why the search ended.
+    errors, times : tuple of str, tuple of float
+        Why candidates failed, and seconds per call of all, infinity for a failure.
     decided : bool
         Whether there is a verdict. Without one, compilation does what it did before.
     """
@@ -88,10 +83,8 @@ class Report:
     ----------
     tasks : tuple of TaskReport
         In the order of the time that they take.
-    seconds : float
-        How long this run took.
-    measured : int
-        Candidates that this run measured; what earlier runs did is in the tasks' trials only.
+    seconds, measured : float, int
+        How long this run took, and the candidates that it measured.
     """
 
     tasks: tuple[TaskReport, ...]
@@ -115,7 +108,8 @@ class Report:
             (
                 task.name if len(task.name) <= 40 else task.name[:37] + "...",
                 task.calls,
-                *(f"{1e3 * one:.4f}" if one < float("inf") else "-" for one in times),
+                _milliseconds(task.rule),
+                _milliseconds(task.tuned),
                 f"{task.ratio:.2f}" if task.decided else "-",
                 f"{task.gflops:.1f}",
                 task.trials,
@@ -123,7 +117,6 @@ class Report:
                 task.layout,
             )
             for task in self.tasks
-            for times in [(task.rule, task.tuned)]
         ]
         ratio = self.after / self.before if self.before > 0 else 1.0
         rows = [
@@ -135,3 +128,7 @@ class Report:
         if not all(task.decided for task in self.tasks):
             rows.append("-: nothing was decided yet, and the rule stays; tune again to go on")
         return "\n".join(rows)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.4f}" if seconds < float("inf") else "-"

@@ -21,14 +21,11 @@ from .report import Progress, Report, TaskReport
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
 from .tasksearch import Layout, Options, TaskSearch
 
+# How much of the forecast is the past, and the batches of the past that count: MetaSchedule's.
 ALPHA, WINDOW = 0.2, 3
-"""How much of the forecast is the past, and the batches of the past that count: MetaSchedule's."""
-SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS
-"""What it costs to decide about a task, about."""
-SETTLE_SHARE = 0.3
-"""How much of the seconds goes into decisions at most, so that a short run still searches."""
-FULL = 8
-"""Candidates that have to fail before they count as all, where the rule's own ran."""
+SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS  # what it costs to decide about a task
+SETTLE_SHARE = 0.3  # of the seconds goes into decisions at most, so that a short run still searches
+FULL = 8  # candidates that have to fail before they count as all, where the rule's own ran
 
 
 class _Session:
@@ -219,11 +216,8 @@ def tune_tasks(
 
     Raises
     ------
-    TuningError
-        Every candidate of a task failed, or a parameter is out of range. What other tasks found
-        is in the records, and in the error's `report`.
-    ToolchainError
-        The tuner needs a package that is not installed.
+    TuningError, ToolchainError
+        As of `tune`.
     """
     session = _Session(tasks, measurer, records, Options(**options))
     try:
@@ -264,11 +258,9 @@ def tune(
     records : Records, str or pathlib.Path
         The file that each measurement is appended to as it is made. What is in it counts: tuning
         that was interrupted goes on where it was.
-    trials : int
-        Candidates to measure for each task at most, the rules' own schedules among them.
-    total_trials : int, optional
-        Candidates to measure over all tasks at most. Each batch goes to the task that is expected
-        to take the most off the network's time.
+    trials, total_trials : int
+        Candidates to measure at most for each task, the rules' own schedules among them, and over
+        all tasks: then each batch goes to the task that is expected to gain the most.
     tuner : str
         ``"xgb"``, ``"ga"``, ``"random"`` or ``"gridsearch"``.
     early_stopping : int, optional
@@ -280,10 +272,9 @@ def tune(
         How candidates are measured.
     seed : int
         Where random decisions start.
-    tracker : str, optional
-        ``"host:port"`` of a TVM RPC tracker whose servers measure; this machine if not given.
-    key : str
-        The servers' key at the tracker.
+    tracker, key : str
+        ``"host:port"`` of a TVM RPC tracker whose servers of that key measure; this machine if no
+        tracker is given.
     layouts : bool
         Whether weights may be packed in other ways than the rules'.
     again : bool
@@ -305,16 +296,14 @@ def tune(
         out of range. Where tuning had begun, the error's `report` says what came of it.
     RemoteError
         The tracker does not answer, or has no server of the key.
-    CompileError
-        It is no module with a Relax function ``main``.
-    TargetError
-        The target is unknown, or this machine cannot run its code.
+    CompileError, TargetError, ToolchainError
+        The module has no Relax function ``main``; the target is unknown, or this machine cannot run
+        its code; the tuner or the target needs a package that is not installed.
     RecordError
         The file cannot be written, or is not one of records.
     KeyboardInterrupt
-        On Ctrl-C, after the workers have ended; what was measured is in the file. It is applied
-        once it has met the rules: call again, with the same limits to go on, or with ``trials=1``
-        to decide about what there is.
+        On Ctrl-C, after the workers have ended; what was measured is in the file. Call again to go
+        on, or with ``trials=1`` to decide about what there is.
     """
     options = Options(trials, total_trials, tuner, early_stopping, seconds, seed, again, progress)
     if not isinstance(measure, Measure | None):

@@ -10,23 +10,17 @@ from ..records.entries import Verdict
 from .measurers import Measurer
 from .tasksearch import Layout, TaskSearch, same_answer
 
-WINS = 0.98
-"""What was found takes the rule's place below this ratio of times."""
-HARM = 1.02
-"""What no task may come to when a layout is chosen for the sake of others."""
-HEATS = 3
-"""How many of the fastest meet the rule: times measured one after the other are not that exact."""
+WINS = 0.98  # What was found takes the rule's place below this ratio of times.
+HARM = 1.02  # No task may come to more when a layout is chosen for the sake of others.
+HEATS = 3  # the fastest that meet the rule: times measured one after the other are not that exact
+# The best of several was lucky in that heat, and a process may favour one kernel by where its
+# memory lies: it meets the rule again in so many processes, each compiled anew.
 FINALS = 3
-"""Processes in which the best of the heat meets the rule again, each compiled anew.
-
-The best of several was lucky in that heat. And a process may favour one kernel by where its memory
-lies, for as long as it lives.
-"""
 HEAT_SECONDS, FINAL_SECONDS = 2.0, 1.0
-FEWEST, MOST = 5, 100
+FEWEST, MOST = 5, 100  # rounds
 
+# A candidate's trace, None for its layout's own rule, and its seconds per call, about.
 _Entrant = tuple[Any, float]
-"""A candidate's trace, None for its layout's own rule, and its seconds per call, about."""
 
 
 def settle(group: Sequence[TaskSearch], measurer: Measurer, *, again: bool = False) -> None:

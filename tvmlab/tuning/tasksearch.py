@@ -25,23 +25,17 @@ from .search.grid import GridSearch, size
 from .search.model import TUNERS, find_tuner
 
 WRONG = "It gives another answer than the rule's schedule."
-BATCH = 16
-"""Candidates per batch: the model can be trained anew after each."""
-SMALL = 64
-"""Below this many trials batches are half as large, so that the model sees several."""
-HOPELESS = 24
-"""Candidates that can fail before a task without any that ran is given up."""
-BARREN = 10
-"""Batches in a row without a new candidate after which a space counts as exhausted."""
+BATCH = 16  # candidates: the model can be trained anew after each batch
+SMALL = 64  # Below this many trials batches are half as large, so that the model sees several.
+HOPELESS = 24  # candidates that can fail before a task without any that ran is given up
+BARREN = 10  # batches in a row without a new candidate after which a space counts as exhausted
+# Points of a space that is gone through in order, whatever the tuner: drawing and evolving from a
+# few points, at seconds per draw where the function is large, finds the same ones again.
 FEW = 64
-"""Points of a space that is gone through in order, whatever the tuner: drawing and evolving from a
-few points, at seconds per draw where the function is large, finds the same ones again."""
-ENDLESS = 2**30
-"""Trials as the strategy counts them: the search has its own count."""
-ROUNDING = 1e-3
-"""How far sums of floating-point outputs can differ, relative to the sum of their magnitudes."""
-FLIPS = 1e-5
-"""The same of outputs rounded to eight bits: sums in another order flip a few roundings."""
+ENDLESS = 2**30  # trials as the strategy counts them: the search has its own count
+# How far sums of floating-point outputs can differ, relative to the sum of their magnitudes; and
+# outputs rounded to eight bits: sums in another order flip a few roundings.
+ROUNDING, FLIPS = 1e-3, 1e-5
 _LONGEST_ERROR = 2000  # characters of a compiler's message
 _SEEDS = 2**31 - 2  # MetaSchedule's generator has no state for more
 
@@ -103,7 +97,7 @@ def same_answer(
 
 @dataclass
 class Layout:
-    """What is known of one variant of a task: its rule's schedule, and what was measured."""
+    """One variant of a task: its rule's schedule, and what was measured."""
 
     variant: Variant
     workload: str
@@ -158,7 +152,6 @@ class TaskSearch:
     def __post_init__(self) -> None:
         """Look up what earlier runs measured."""
         self._idle = 0
-        self._waiting: list[Any] = []
         self._strategy: Any = None
         # A layout can only be taken where the graph can choose it, by the operator.
         variants = self.task.variants if self.task.operator else self.task.variants[:1]
@@ -227,11 +220,11 @@ class TaskSearch:
         """Propose a batch of at most `limit` candidates, measure it, learn from it."""
         if not self._goes_on():
             return
-        if self._strategy is None:
-            self._start()
+        if self._strategy is None and not self._start():
+            return
         batch = self._propose(min(limit, self.left))
         if not batch:
-            self.ended = self.ended or "no candidates are left in the space"
+            self.ended = "no candidates are left in the space"
             return
         learned = []
         for place, outcome in self.measurer.measure([one.sch.mod for one in batch]):
@@ -241,7 +234,7 @@ class TaskSearch:
         self.batches.append(self.best_time)
         self._goes_on()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
         """Make the strategy, its database and its cost model, and teach them what is known."""
         layout, tuner = self.chosen, TUNERS[self.options.tuner]
         module = layout.variant.module
@@ -249,7 +242,7 @@ class TaskSearch:
             spaces = layout.variant.spaces()
         except Exception as error:  # a primitive that refuses raises several classes
             self.ended = f"its space cannot be made: {telling(error)}"
-            return
+            return False
         batch = BATCH if self.options.trials >= SMALL else BATCH // 2
         # A run that goes on from records must not draw the same candidates again.
         seed = (self.options.seed + len(layout.found)) % _SEEDS
@@ -271,22 +264,20 @@ class TaskSearch:
             self._strategy = strategy
             self._context.pre_tuning(ENDLESS, batch, spaces, self._database, self._model)
         self._learn(old)
+        return True
 
     def _propose(self, limit: int) -> list[Any]:
         """Find candidates that were not measured; none where the space seems to have no more."""
         for _ in range(BARREN):
-            if self._waiting or self.ended:
-                break
-            proposed = self._strategy.generate_measure_candidates()
-            if proposed is None:
-                break
-            for candidate in proposed:
+            new = []
+            for candidate in self._strategy.generate_measure_candidates() or ():
                 name = identity(candidate.sch.mod)
                 if name not in self._seen:
                     self._seen.add(name)
-                    self._waiting.append(candidate)
-        batch, self._waiting = self._waiting[:limit], self._waiting[limit:]
-        return batch
+                    new.append(candidate)
+            if new:
+                return new[:limit]
+        return []
 
     def _learn(self, pairs: Sequence[tuple[Any, Result]]) -> None:
         """Pass the results of candidates to the strategy, the database and the model."""

@@ -1,8 +1,6 @@
-"""MetaSchedule's tuning context, without what its Python constructor costs.
+"""MetaSchedule's tuning context, without TVM's tensor intrinsics.
 
-``TuneContext.__init__`` imports all of TVM's tensor intrinsics, which `tvmlab.schedule` does not
-need: it has its own. The constructor below calls the same registered C++ functions and leaves that
-import out.
+``TuneContext.__init__`` imports them all, which takes seconds; `tvmlab.schedule` has its own.
 """
 
 from __future__ import annotations
@@ -36,24 +34,9 @@ def make_context(
     space: Any = None,
     seed: int = 0,
 ) -> Any:
-    """Make a context for one function.
+    """Make MetaSchedule's context for one function; keep it as long as the strategy is used.
 
-    Parameters
-    ----------
-    module : tvm.ir.IRModule
-        One TIR function ``main`` without a schedule.
-    target : tvm.target.Target
-        What is compiled for: a CPU.
-    strategy, space : optional
-        MetaSchedule's ``SearchStrategy`` and ``SpaceGenerator``. Without the latter, the spaces are
-        given to ``pre_tuning``.
-    seed : int
-        Where all random decisions start, 0 to 2**31 - 3.
-
-    Returns
-    -------
-    tvm.s_tir.meta_schedule.TuneContext
-        Keep it as long as the strategy is used, which does not.
+    `strategy` and `space` are MetaSchedule's; without the latter, ``pre_tuning`` takes the spaces.
     """
     # One thread: with more, MetaSchedule deals candidates to whichever is free, each of which draws
     # its own random numbers. No `RewriteLayout`, which would repack weights in every call.

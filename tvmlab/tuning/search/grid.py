@@ -16,10 +16,7 @@ from .context import candidates, identity
 
 @lru_cache(maxsize=256)
 def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...], ...]:
-    """List the ways to write a number as a product, in lexicographic order.
-
-    An `innermost` above 0 is the largest last factor.
-    """
+    """List the ways to write a number as a product; `innermost` above 0 limits the last factor."""
     if parts == 1:
         return ((extent,),) if innermost < 1 or extent <= innermost else ()
     return tuple(
@@ -51,10 +48,7 @@ def _choices(
 def _replayed(
     module: IRModule, trace: s_tir.schedule.Trace, digits: list[int]
 ) -> tuple[s_tir.Schedule | None, list[int]]:
-    """Apply a trace with the decisions of these numbers, and 0 for those after them.
-
-    Returns the schedule, or None where the decisions do not apply, and the numbers of choices.
-    """
+    """Apply a trace with these decisions, and 0 for those after them; count the choices, too."""
     schedule = s_tir.Schedule(module, debug_mask="none")
     sizes: list[int] = []
 
@@ -73,10 +67,9 @@ def _replayed(
 
 
 def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule | None]:
-    """Yield a schedule for each combination of decisions, or None for one that does not apply.
+    """Yield a schedule for each combination of decisions, None for one that does not apply.
 
-    The order is lexicographic: the last instruction changes fastest, factors of tiles rise from
-    left to right.
+    The last instruction changes fastest, and factors of tiles rise from left to right.
     """
     trace = space.trace.simplified(remove_postproc=True)
     digits: list[int] = []
@@ -94,29 +87,15 @@ def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule |
 def size(module: IRModule, space: s_tir.Schedule) -> int:
     """Count the combinations of decisions of a space, those that do not apply included.
 
-    Parameters
-    ----------
-    module : tvm.ir.IRModule
-        What is scheduled.
-    space : tvm.s_tir.Schedule
-        A design space of it.
-
-    Returns
-    -------
-    int
-        At least 1: the product of the choices at the first point, which is exact where no choice
-        changes the number of another's.
+    The product of the choices at the first point is exact where no choice changes the number of
+    another's.
     """
     trace = space.trace.simplified(remove_postproc=True)
     return math.prod(_replayed(module, trace, [])[1])
 
 
 class GridSearch:
-    """Proposes every candidate of the spaces in order, a point of each space alternately.
-
-    AutoTVM's ``GridSearchTuner``, with the two methods of a strategy of MetaSchedule's. Nothing is
-    held in memory but where each space has come to.
-    """
+    """AutoTVM's ``GridSearchTuner``: all points in order, of each space alternately."""
 
     def __init__(
         self, context: Any, spaces: Sequence[s_tir.Schedule], batch: int, seen: set[int]

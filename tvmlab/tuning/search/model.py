@@ -17,19 +17,15 @@ from ...errors import TuningError
 from ...support.extras import need
 from .context import identity
 
-ROUNDS = 80
-"""Trees of the model: at a learning rate of 0.2, what is left of the error is below the noise."""
-
-FLOOR = 1e-3
-"""The least score: parents are drawn in proportion to scores, which must not all be 0."""
+ROUNDS = 80  # trees: at a learning rate of 0.2, what is left of the error is below the noise
+FLOOR = 1e-3  # Parents are drawn in proportion to scores, which must not all be 0.
 
 
 @derived_object
 class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
     """MetaSchedule's XGBoost model, with a fixed number of trees and a seed.
 
-    Upstream trains until fifty trees in a row bring nothing, up to ten thousand, and evaluates two
-    metrics in Python after each, which takes too long for the data of one task.
+    Upstream trains up to ten thousand trees, with two metrics in Python after each.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -58,10 +54,9 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
 
 @derived_object
 class Measured(PyCostModel):  # type: ignore[misc]
-    """No model: what was measured scores by its throughput, and the rest at random, below 0.1.
+    """What was measured scores by its throughput, and the rest at random, below 0.1.
 
-    An evolutionary search over it is a genetic algorithm whose parents are chosen by
-    measurements alone.
+    An evolutionary search by it is a genetic algorithm.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -88,14 +83,8 @@ class Measured(PyCostModel):  # type: ignore[misc]
 class Tuner:
     """How candidates are proposed, and what learns from the measured ones.
 
-    Attributes
-    ----------
-    was : str
-        The class of AutoTVM (``tvm.autotvm.tuner``, gone since TVM 0.20) that it replaces.
-    strategy : callable or None
-        Makes a search strategy of MetaSchedule's; None goes through the spaces in order.
-    model : callable or None
-        Makes a cost model from a seed; None where nothing learns.
+    `was` is the class of AutoTVM that it replaces, `strategy` makes a search strategy of
+    MetaSchedule's (None goes through the spaces in order), and `model` a cost model from a seed.
     """
 
     was: str
@@ -135,7 +124,7 @@ TUNERS = {
 
 def find_tuner(name: str) -> Tuner:
     """Return the tuner of a name; raise TuningError or ToolchainError if there is none."""
-    if not isinstance(name, str) or name not in TUNERS:
+    if name not in TUNERS:
         raise TuningError(
             f"there is no tuner named {name!r}", fix=f"take one of these: {', '.join(TUNERS)}"
         )
