@@ -1,7 +1,4 @@
-"""Relay's graph executor, over `tvmlab.Executable`.
-
-The names and the behaviour are those of Relay's ``python/tvm/contrib/graph_executor.py``.
-"""
+"""Relay's graph executor, over `tvmlab.Executable`."""
 
 from __future__ import annotations
 

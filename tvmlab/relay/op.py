@@ -38,10 +38,9 @@ def _row(name: str) -> table.Operator:
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Make the Python function of an operator, by Relay's name.
+    """Make the Python function of an operator, by Relay's name, with Relay's arguments.
 
-    It takes Relay's arguments, and returns a typed Relax call, or a `TupleWrapper` of a call with
-    several results.
+    The function returns a Relax call, or a `TupleWrapper` of a call with several results.
     """
     row = _row(name)
     signature = _signature(row)
@@ -262,11 +261,7 @@ _TABLES: dict[str, Any] = {}
 
 
 def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None) -> Any:
-    """Register the patterns that a compiler, such as ``"ethos-n"``, takes.
-
-    ``table()`` returns pairs of a name and a pattern, or triples with a check besides. Without
-    `table` a decorator is returned.
-    """
+    """Register the patterns of a compiler, which ``table()`` returns; without `table`, decorate."""
 
     def register(made: Callable[[], Any]) -> Callable[[], Any]:
         _TABLES[compiler] = made()
