@@ -83,7 +83,6 @@ def test_a_gone_name_is_said_where_the_script_uses_it(tmp_path: Path) -> None:
     [
         ("import sys; print(sys.argv[1:], __name__); sys.exit(7)", 7, "[] __main__", ""),
         ("def f(:\n    pass", 1, "", "SyntaxError"),
-        ("raise SystemExit('no')", 1, "", "no"),
     ],
 )
 def test_the_exit_code_is_the_scripts(
@@ -115,7 +114,6 @@ from tvm.contrib.download import download_testdata
 from tvm.ir.container import Array
 from tvm.relay import transform, expr as _expr, ty as _ty
 from tvm.relay.backend import Executor, Runtime, te_compiler
-from tvm.relay.backend.runtime import Runtime as RuntimeToo
 from tvm.relay.frontend.onnx import from_onnx
 from tvm.relay.op.nn import conv2d
 from tvm.relay.qnn.op import requantize
@@ -130,7 +128,7 @@ import tvmlab.relay
 assert tvm.relay is tvmlab.relay is relay
 assert tvm.relay.expr.Call is _expr.Call is tvmlab.relay.Call
 assert relay.op.nn.conv2d is conv2d and _transform is transform
-assert tvm.relay.qnn.add is relay.qnn.op.add is not relay.add and RuntimeToo is Runtime
+assert tvm.relay.qnn.add is relay.qnn.op.add is not relay.add
 assert T.prim_func and te_compiler.get().clear() is None
 assert tvm.nd.NDArray is NDArray is tvm.runtime.Tensor
 assert tvm.tir.Schedule is tvm.s_tir.Schedule and tvm.tir.IntImm is tvm.tirx.IntImm
@@ -139,7 +137,8 @@ assert isinstance(relay.TensorType((relay.Any(), 1)).shape[0], tvm.tir.Any)
 assert tvm.target.create("llvm -mcpu=core-avx2").attrs["mcpu"] == "core-avx2"
 assert str(tvm.cpu(0)) == "cpu:0" and str(tvm.gpu(0)) == "cuda:0"
 assert tvm.nd.array([1.0, 2.0]).asnumpy().tolist() == [1, 2]
-with tvm.transform.PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
+config = {"tir.disable_vectorize": True, "relay.FuseOps.max_depth": 1}
+with tvm.transform.PassContext(opt_level=3, config=config):
     pass
 for bad in (
     lambda: tvm.transform.PassContext(config={"relay.ext.cutlass.options": 1}),
