@@ -41,7 +41,6 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
         ("", None, "the file cannot be read"),  # the folder itself
         ("empty.onnx", b"", "the model file is empty"),
         ("text.onnx", b"hello, this is text", "this is not an ONNX model"),
-        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(100), "this is a picture, an archive"),
         ("page.onnx", b"<!DOCTYPE html><html></html>", "a web page, a Git LFS pointer"),
         ("package.so", b"\x7fELF\x02", "or a library, not a model"),
         ("cut.onnx", DENSE[:-20], "this is not an ONNX model, or it is cut off"),
@@ -134,7 +133,6 @@ def test_damage_is_refused_or_does_not_matter(
         ({"z": (2, 3)}, "the model has no input named 'z'"),
         ({"x": (2,)}, "`shapes` gives (2,) for input 'x', and the model declares (N, 3)"),
         ({"x": (0, 3)}, "input 'x' has a dimension of 0"),
-        ({"x": (True, 3)}, "input 'x' has a dimension of True"),
         ({"x": ("for", 3)}, "input 'x' has a dimension of 'for'"),
         ({"x": "n3"}, "`shapes` gives 'n3' for input 'x'"),
         ((2, 3), "shapes is a tuple, not a mapping"),
