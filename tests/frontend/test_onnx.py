@@ -354,3 +354,9 @@ def test_same_is_written_as_widths(kind: str, more: dict[str, Any], mode: str) -
     text = tvmlab.load(proto, shapes={"x": (1, 3, 7, 6)}).script()
     assert "R.call_tir(" not in text
     assert "R.nn.pad(" not in text
+
+
+def test_same_of_a_picture_of_any_size() -> None:
+    nodes = [node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")]
+    proto = model(nodes, {"x": (1, 3, "h", 6)}, ["y"], [weight("w", array(4, 3, 3, 3))])
+    agree_with_onnx_runtime(proto, array(1, 3, 7, 6), shapes={"x": (1, 3, "h", 6)})

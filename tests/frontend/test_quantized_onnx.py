@@ -204,6 +204,18 @@ def test_functions_of_scales_of_their_own(case: str, dtype: str) -> None:
     within(proto, *inputs, share=0.02 if len(shapes) > 1 else 0.05)
 
 
+def test_a_sum_without_zero_points() -> None:
+    """ONNX Runtime's schema lets zero points be left out, its code wants them: zeros."""
+    inputs = [integers(SHAPE, "int8", seed) for seed in (0, 1)]
+    without, told = (
+        operator("QLinearAdd", {"a": values[0], "b": values[1]}, values[2])
+        for zero in (None, 0)
+        for values in [[Value(SHAPE, scale, zero, "int8") for scale in (0.05, 0.03, 0.07)]]
+    )
+    (expected,) = by_onnx_runtime(told, *inputs)
+    close(quickly(tvmlab.load(without), *inputs)[0], expected, steps=1, share=0.02)
+
+
 # Integers as results
 
 

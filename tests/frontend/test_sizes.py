@@ -157,10 +157,27 @@ def built(make: Callable[..., relax.Expr]) -> tvm.IRModule:
     return builder.get()
 
 
-def by_hand(make: Call, theirs: Call, fits: Any = None) -> Case:
-    pairs = [pair for pair in itertools.product(range(9), repeat=2) if fits is None or any(pair)]
+def by_hand(make: Call, theirs: Call, fits: Any = None, rtol: float = 0) -> Case:
+    pairs = [pair for pair in itertools.product(range(10), repeat=2) if fits is None or any(pair)]
     inputs = [(counted(3 * n).reshape(n, 3), counted(m)) for n, m in pairs]
-    return Case(lambda: (built(make), theirs), inputs, fits)
+    return Case(lambda: (built(make), theirs), inputs, fits, rtol)
+
+
+def attention(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    size = (1, -1, 1, 3)
+    x, y = (torch.from_numpy(one).reshape(size).transpose(1, 2) for one in (queries, keys))
+    found = torch.nn.functional.scaled_dot_product_attention(x, y, y)
+    return found.transpose(1, 2).numpy()
+
+
+def attended(x: relax.Expr, y: relax.Expr, n: Any, m: Any) -> relax.Expr:
+    keys = op.reshape(y, [1, tirx.floordiv(m, 3), 1, 3])
+    return op.nn.attention(op.reshape(x, [1, n, 1, 3]), keys, op.reshape(y, [1, n, 1, 3]))
+
+
+def enlarged(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    picture = torch.from_numpy(x).reshape(1, 1, -1, 3)
+    return torch.nn.functional.interpolate(picture, (4, 3), mode="bilinear").numpy()
 
 
 RELAX = {
@@ -181,6 +198,13 @@ RELAX = {
     "squeeze": by_hand(
         lambda x, y, n, m: op.squeeze(x, [0]), lambda x, y: np.squeeze(x, 0), lambda n, m: n == 1
     ),
+    "resize": by_hand(
+        lambda x, y, n, m: op.image.resize2d(op.reshape(x, [1, 1, n, 3]), (4, 3)),
+        enlarged,
+        lambda n, m: n > 0,
+        rtol=1e-5,
+    ),
+    "attention": by_hand(attended, attention, lambda n, m: m == 3 * n and n > 0, rtol=1e-5),
 }
 CASES: dict[str, Case] = {
     **{f"onnx {k}": Case(functools.partial(sized, *v)) for k, v in EXACT.items()},

@@ -106,6 +106,14 @@ def test_the_shipped_network_is_small_and_good() -> None:
     assert model.parameter_count == sum(map(math.prod, DIGITS.parameters().values()))
 
 
+def test_training_learns() -> None:
+    split = models.digits()
+    small = models.Digits(split.x_train[:320], split.y_train[:320], *split[2:])
+    network = command.train(small, epochs=3, seed=1)
+    assert not network.training
+    assert command.accuracy(network, small.x_train, small.y_train) > 0.4
+
+
 # Photographs and names
 
 
