@@ -41,8 +41,8 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
         ("", None, "the file cannot be read"),  # the folder itself
         ("empty.onnx", b"", "the model file is empty"),
         ("text.onnx", b"hello, this is text", "this is not an ONNX model"),
-        ("page.onnx", b"<!DOCTYPE html><html></html>", "a web page, a Git LFS pointer"),
-        ("package.so", b"\x7fELF\x02", "or a library, not a model"),
+        ("page.onnx", b"<!DOCTYPE html><html></html>", "a web page or a Git LFS pointer"),
+        ("package.so", b"\x7fELF\x02", "this is a package of compiled code"),
         ("cut.onnx", DENSE[:-20], "this is not an ONNX model, or it is cut off"),
         ("short.tflite", b"\x1c\0\0\0TFL3", "the TensorFlow Lite model is damaged"),
     ],

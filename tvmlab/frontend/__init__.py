@@ -23,8 +23,8 @@ __all__ = ["Shapes", "load"]
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
 # Files passed by mistake, by their first bytes: what the file is, and what to do.
 _OTHERS = {
-    rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs|\x7fELF": (
-        "this is a picture, an archive, a web page, a Git LFS pointer or a library, not a model",
+    rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
+        "this is a picture, an archive, a web page or a Git LFS pointer, not a model",
         "give an ONNX or TensorFlow Lite model, or the object that torch.export.export returns; "
         "a picture is the input of a compiled model, see tvmlab.models.preprocess",
     ),
@@ -32,6 +32,10 @@ _OTHERS = {
         "this is TVMScript, which is a program in Python: reading it could run anything",
         "where you trust it, read it in Python with tvm.script.from_source; Relay text "
         "(`tvmlab show --format relay`) is read here",
+    ),
+    rb"\x7fELF": (
+        "this is a package of compiled code, or another library, not a model",
+        "give the model that it was compiled from; `tvmlab run` runs a package",
     ),
 }
 

@@ -111,9 +111,8 @@ def normal(source: np.random.PCG64, shape: tuple[int, ...], std: float, *, centr
     numbers = (halves[..., 0] + halves[..., 1]).astype(np.int32)
     if centred:
         # The integer sum is exact in any order of addition; a float sum would not be.
-        numbers -= (numbers.sum(axis=1, keepdims=True, dtype=np.int64) // numbers.shape[1]).astype(
-            np.int32
-        )
+        total = numbers.sum(axis=1, keepdims=True, dtype=np.int64)
+        numbers -= (total // numbers.shape[1]).astype(np.int32)
     else:
         numbers -= 2 * 65535
     factor = np.float32(std / _STD_OF_FOUR)
