@@ -231,6 +231,8 @@ class Namespace(ModuleType):
         whole = self._prefix + name
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "_make":
+            return _Make(self._prefix)
         if table.find(whole) is not None:
             value = function(whole)
             setattr(self, name, value)
@@ -241,6 +243,18 @@ class Namespace(ModuleType):
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise gone.of_attribute(_unknown(whole))
+
+
+class _Make:
+    """The functions beneath Relay's, ``relay.op._make``: operands, then all attributes."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        row = _row(self._prefix + name)
+        names = (*row.operands, *row.by_name)
+        return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 
 
 def namespace(name: str, prefix: str) -> Namespace:
