@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from tvm import ir, relax
 
 from tests.relay.test_standin import script
@@ -42,6 +43,15 @@ def test_a_functions_body_is_read_as_the_graph_that_it_is() -> None:
     assert field.index == 2
     with pytest.raises(AttributeError):
         _ = pair.op
+
+
+def test_the_functions_beneath_relays_take_all_in_order() -> None:
+    x = relay.var("x", shape=(4, 6))
+    below = relay.op._make.concatenate(relay.Tuple([x, x]), 1)
+    assert tvm_ffi.structural_equal(below, relay.concatenate([x, x], axis=1))
+    assert tvm_ffi.structural_equal(relay.op.nn._make.softmax(x, 0), relay.nn.softmax(x, axis=0))
+    with pytest.raises(RelayError, match="no operator"):
+        _ = relay.op._make.no_such_operator
 
 
 INT8 = relay.var("x", shape=(2, 3), dtype="int8")
