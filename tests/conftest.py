@@ -104,7 +104,7 @@ LONG = (
     "tuning/test_local.py",
     "qnn/test_property.py",
     "notebooks/test_nbval.py",
-    "models/test_quantized.py",
+    "models/test_models.py",
     "qnn/test_compile.py",
 )
 

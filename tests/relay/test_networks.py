@@ -1,17 +1,21 @@
-"""Relay's networks for tests, and the workbook's own as Relay text and back."""
+"""Relay's networks for tests, and its names around quantized networks."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
+from tvm import relax
 
-import tvmlab
-from tvmlab import models, relay
+from tests.ir.pattern_graphs import quantized_convolution
+from tvmlab import qnn, relay
 from tvmlab.errors import RelayError
+from tvmlab.ir.patterns import FunctionPattern
 from tvmlab.relay import testing, transform
 from tvmlab.relay.testing import create_workload, run_opt_pass
 
@@ -77,10 +81,64 @@ def test_workloads_of_ones_own() -> None:
     assert tvm_ffi.structural_equal(run_opt_pass(net, passes), relay.from_expr(net)["main"])
 
 
-def test_a_network_from_onnx_is_read_as_it_was_printed() -> None:
-    mod = tvmlab.load(models.digits_resnet())
-    again = relay.fromtext(relay.astext(mod))
-    assert tvm_ffi.structural_equal(again, mod, map_free_vars=True)
-    image = models.digits().x_test[:1]
-    expected = tvmlab.compile(mod)(image)
-    np.testing.assert_array_equal(tvmlab.compile(again)(image), expected)
+# Quantized networks
+
+FAKE = """#[version = "0.0.5"]
+def @main(%x: Tensor[(1, 4), float32]) {
+  %0 = qnn.quantize(%x, 0.02f, 3, out_dtype="int8");
+  %1 = qnn.dequantize(%0, 0.02f, 3);
+  %2 = nn.relu(%1);
+  %3 = add(%2, %1);
+  qnn.quantize(%3, 0.05f, -128, out_dtype="int8")
+}"""
+
+
+def test_the_pass_has_relays_name_and_is_ours() -> None:
+    mod = relay.fromtext(FAKE)
+    one = relay.transform.FakeQuantizationToInteger(hard_fail=False, use_qat=False)
+    assert one.info.name == "FakeQuantizationToInteger"
+    made = relay.transform.Sequential([relay.transform.InferType(), one])(mod)
+    assert relay.analysis.list_op_freqs(made) == {"qnn.quantize": 1, "clip": 1, "qnn.add": 1}
+    assert tvm_ffi.structural_equal(made, qnn.transform.FakeQuantizationToInteger()(mod))
+    x = relay.var("x", shape=(1, 4), dtype="int8")  # a graph by hand
+    real = relay.qnn.op.dequantize(x, relay.const(0.5), relay.const(0))
+    out = relay.qnn.op.quantize(relay.nn.relu(real), relay.const(0.5), relay.const(-128))
+    assert relay.analysis.list_op_freqs(one(relay.from_expr(out))) == {"qnn.requantize": 1}
+
+    with pytest.raises(RelayError, match="carry use_qat"):
+        relay.transform.FakeQuantizationToInteger(use_qat=True)
+
+
+REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
+FACTS = json.loads((REWRITE / "facts.json").read_text())
+
+
+def read(name):
+    return relay.fromtext((REWRITE / f"{name}.relay").read_text())
+
+
+@pytest.mark.parametrize("frontend", ["torch", "tflite"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_backends_pattern_matches_where_it_did_in_relay(frontend, when):
+    main = read(f"{frontend}_{when}")["main"]
+    expected = FACTS[f"{frontend}_matches_{when}"]
+    assert quantized_convolution().match(main.body) == expected
+    assert FunctionPattern(None, quantized_convolution()).match(main) == expected
+
+
+@pytest.mark.parametrize("name", ["torch_after", "tflite_before"])
+def test_what_is_cut_out_has_relays_name_parameters_and_constants(name):
+    main = read(name)["main"]
+    result = quantized_convolution().partition(main, {"Composite": "tvmlab_npu.qnn_conv2d"})
+    printed = relay.astext(relay.IRModule.from_expr(result), show_meta_data=False)
+    wanted = (REWRITE / f"{name}_partitioned.relay").read_text()
+    composite = next(line.strip() for line in wanted.splitlines() if "fn (" in line)
+    signature = composite[composite.index("fn (") :]
+    assert signature in printed
+    (call,) = [
+        binding.value
+        for block in result.body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, relax.Var)
+    ]
+    assert float(call.args[1].value.numpy()) == 114.0

@@ -80,7 +80,6 @@ def test_infer_type() -> None:
         (transform.SimplifyInference(), {"nn.batch_norm"}),
         (transform.FoldScaleAxis(), {"nn.batch_norm"}),
         (transform.DeadCodeElimination(inline_once=True), set()),
-        (transform.ToANormalForm(), set()),
         (transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}), set()),
         (transform.FuseOps(), {"nn.conv2d", "nn.relu"}),
     ],
@@ -146,22 +145,6 @@ def test_a_table_finds_convolutions_after_either_way(first: list[Any]) -> None:
         made = seq(mod)
     # The stem, and the first convolution of each of 8 blocks, have a norm and a ReLU behind them.
     assert relay.astext(made, show_meta_data=False).count('Composite="acc.conv"') == 9
-
-
-@pytest.mark.parametrize(
-    ("make", "left"),
-    [
-        (lambda x: conv(x) * vector(4, 1, 1), {"nn.conv2d": 1}),
-        (lambda x: vector(4, 1, 1, sign=-1) * conv(x, groups=4), {"nn.conv2d": 1}),
-        (lambda x: (conv(x) + array(4, 1, 1)) * vector(4, 1, 1), {"nn.conv2d": 1, "add": 1}),
-        (lambda x: conv(x) * vector(6), {"nn.conv2d": 1, "multiply": 1}),  # along the width
-        (lambda x: (shared := conv(x)) * vector(4, 1, 1) + shared, None),
-        (lambda x: conv(x) * relay.const(np.float32("inf")), None),
-    ],
-)
-def test_scales(make: Any, left: dict[str, int] | None) -> None:
-    found = operators(changed(make(relay.var("x", shape=X)), transform.FoldScaleAxis()))
-    assert found == left if left else found["multiply"] == 1
 
 
 @settings(max_examples=examples(10), deadline=None)

@@ -1,4 +1,4 @@
-"""What code written for Relay reads and makes, where only its imports were changed."""
+"""Code written for Relay, where only its imports were changed: what it reads, makes and is told."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from tvm import ir, relax
 
+from tests.relay.test_standin import script
 from tvmlab import relay
-from tvmlab.errors import RelayError
+from tvmlab.errors import InputError, RelayError
 from tvmlab.relay.aliases import ALIASES
 
 
@@ -43,41 +45,33 @@ def test_a_functions_body_is_read_as_the_graph_that_it_is() -> None:
         _ = pair.op
 
 
+def test_the_functions_beneath_relays_take_all_in_order() -> None:
+    x = relay.var("x", shape=(4, 6))
+    below = relay.op._make.concatenate(relay.Tuple([x, x]), 1)
+    assert tvm_ffi.structural_equal(below, relay.concatenate([x, x], axis=1))
+    assert tvm_ffi.structural_equal(relay.op.nn._make.softmax(x, 0), relay.nn.softmax(x, axis=0))
+    with pytest.raises(RelayError, match="no operator"):
+        _ = relay.op._make.no_such_operator
+
+
 INT8 = relay.var("x", shape=(2, 3), dtype="int8")
-SCALES = [relay.const(1.0), relay.const(0), relay.const(1.0), relay.const(0)]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda dtype: relay.cast(INT8, dtype),
-        lambda dtype: relay.qnn.op.requantize(relay.cast(INT8, "int32"), *SCALES, out_dtype=dtype),
-        lambda dtype: relay.var("y", shape=(2, 3), dtype=dtype),
-    ],
-)
 @pytest.mark.parametrize("name", ["int8", "uint8"])
-def test_a_dtype_is_that_of_a_type_or_its_name(make: Any, name: str) -> None:
+def test_a_dtype_is_that_of_a_type_or_its_name(name: str) -> None:
     read = relay.TensorType((2, 3), name).dtype
     assert isinstance(read, ir.PrimType)
-    assert make(read).ty == make(name).ty == relay.TensorType((2, 3), name)
+    for made in (relay.cast(INT8, read), relay.var("y", shape=(2, 3), dtype=read)):
+        assert made.ty == relay.TensorType((2, 3), name)
     assert str(relay.const(1, read).ty.dtype) == name
-
-
-def test_a_dtype_is_no_other_type() -> None:
     with pytest.raises(RelayError, match="'dtype' of cast is a string"):
         relay.cast(INT8, relay.TensorType((2,), "int8"))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda shape: relay.reshape(relay.var("y", shape=(6,)), shape),
-        lambda shape: relay.broadcast_to(relay.var("y", shape=(3,)), shape),
-    ],
-)
-def test_a_shape_is_that_of_a_type_or_numbers(make: Any) -> None:
-    wanted = relay.TensorType((2, 3))
-    assert make(INT8.checked_type.shape).ty == make([2, 3]).ty == wanted
+def test_a_shape_is_that_of_a_type_or_numbers() -> None:
+    flat = relay.var("y", shape=(6,))
+    for shape in (INT8.checked_type.shape, [2, 3]):
+        assert relay.reshape(flat, shape).ty == relay.TensorType((2, 3))
 
 
 def test_old_names_give_what_is_there() -> None:
@@ -120,3 +114,122 @@ for kind, names in before.items():
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert isinstance(relax.Var("x"), ir.Expr)
+
+
+# What errors and printed expressions say
+
+X, Z = relay.var("x", shape=(2, 3)), relay.var("z", shape=(5,))
+W = relay.var("w", shape=(4, 3))
+
+
+def test_a_free_variable_is_named() -> None:
+    free = relay.Function([X], relay.nn.dense(X, W))
+    with pytest.raises(RelayError, match="nothing binds 'w'"):
+        relay.IRModule.from_expr(free)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: relay.add(X, Z), ("add of", "(2, 3)", "(5,)")),
+        (lambda: relay.concatenate([X, Z], 0), ("concatenate of", "ndim 2 and 1")),
+        (lambda: relay.nn.dense(X, Z), ("relay.nn.dense of", "(5,)", "weight has 1 dim")),
+        (lambda: relay.fromtext(f"{HEAD} %x + {FIVE} }}"), ("In relax.add",)),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit(make: Any, words: tuple[str, ...]) -> None:
+    with pytest.raises(RelayError) as caught:
+        make()
+    told = str(caught.value)
+    assert all(word in told for word in words), told
+    assert "ir.Op(" not in told
+
+
+FIVE = 'ones(shape=[5], dtype="float32")'
+HEAD = "def @main(%x: Tensor[(2, 3), float32]) {"
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("garbage", "did you mean"),
+        ("fast_exp(%x", "cut off"),
+        ('#[version = "0.0.5"\ndef @main() { 1f }', "#[version ="),
+        ("def @main() { 1f }\n#[metadata", "#[metadata]"),
+    ],
+)
+def test_what_the_text_should_say(text: str, fix: str) -> None:
+    with pytest.raises(RelayError) as caught:
+        relay.fromtext(text)
+    assert fix in str(caught.value.fix)
+    assert caught.value.line is not None
+
+
+def test_expressions_print_as_relay_printed_them(tmp_path: Any) -> None:
+    printed = script(
+        tmp_path,
+        "import tvm\n"
+        "from tvm import relay\n"
+        "from tvm.relay.dataflow_pattern import is_op, wildcard\n"
+        "a = relay.var('a', shape=(2,))\n"
+        "e = relay.add(relay.multiply(a, a), a)\n"
+        "print(e)\n"
+        "print(tvm.ir.TupleType([e.checked_type, a.checked_type]))\n"
+        "print(relay.split(e, (1,))[0])\n"
+        "print(is_op('multiply')(wildcard(), wildcard()).partition(e))\n"
+        "print(tvm.te.exp(tvm.te.var('x', 'float32')))\n",
+    ).stdout
+    lines = [line.partition(" /*")[0].rstrip(";") for line in printed.splitlines()]
+    assert lines[:4] == [
+        "free_var %a: Tensor[(2), float32]", "%0 = multiply(%a, %a)", "add(%0, %a)",
+        "(Tensor[(2), float32], Tensor[(2), float32])",
+    ]  # fmt: skip
+    assert "%2.0" in lines
+    assert 'PartitionedFromPattern="multiply_"' in printed
+    assert "ir.Call" not in printed
+    assert lines[-1] == "T.exp(x)"
+
+
+def test_an_import_of_such_a_name_keeps_the_words() -> None:
+    with pytest.raises(ImportError, match="does not carry") as caught:
+        from tvmlab.relay.transform import ToMixedPrecision  # noqa: F401
+    assert "tvm.relax.transform.ToMixedPrecision" in str(caught.value)
+    with pytest.raises(ImportError, match=r"did you mean relay\.transform\.FuseOps\?"):
+        from tvmlab.relay.transform import FuseOpz  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_near_names_are_advised() -> None:
+    for ask, name in (
+        (lambda: relay.nn.con2d, "nn.conv2d"),
+        (lambda: relay.ExprMutatr, "relay.ExprMutator"),
+        (lambda: relay.frontend.from_onx, "relay.frontend.from_onnx"),
+    ):
+        with pytest.raises(AttributeError, match=name):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "fix"),
+    [
+        ("meshgrid((%x, %x))", "does not carry", "tvm.relax.op.meshgrid"),
+        ("segment_sum(%x, %x)", "does not carry", "no counterpart"),
+        ("lrn(%x)", "not known here", "did you mean nn.lrn"),
+    ],
+)
+def test_an_operator_of_relays_that_is_not_carried(call: str, what: str, fix: str) -> None:
+    with pytest.raises(RelayError, match=what) as caught:
+        relay.fromtext(f"def @main(%x: Tensor[(2, 3), float32]) {{ {call} }}")
+    assert fix in str(caught.value.fix)
+    assert "line 1, column" in str(caught.value)
+
+
+def test_text_is_read_by_relays_names() -> None:
+    text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2), float32]) { abs(%x) }'
+    assert relay.parse(text, "notes.relay")["main"].body.op.same_as(relay.op.get("abs"))
+    assert relay.parse_expr("1f + 2f").op.same_as(relay.op.get("add"))
+
+
+def test_what_is_no_text() -> None:
+    for text, what in ((None, "not a NoneType"), (b"\xff\xfe", "not UTF-8")):
+        with pytest.raises(InputError, match=what):
+            relay.fromtext(text)  # type: ignore[arg-type]

@@ -35,8 +35,7 @@ _OTHERS = {
     ),
     rb"\x7fELF": (
         "this is a package of compiled code, or another library, not a model",
-        "run a package, whose name ends in .so, with `tvmlab run` or tvmlab.load_executable; give "
-        "the model that it was compiled from",
+        "give the model that it was compiled from; `tvmlab run` runs a package",
     ),
 }
 
@@ -91,10 +90,8 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     if kind == "torch.export.exported_program.ExportedProgram":
         from .pytorch import import_program
 
-        _no_shapes(
-            *("an exported PyTorch program", shapes, "the exported program"),
-            fix="export it again with example inputs of the shape wanted, or with dynamic_shapes",
-        )
+        fix = "export it again with example inputs of the shape wanted, or with dynamic_shapes"
+        _no_shapes("an exported PyTorch program", shapes, "the exported program", fix)
         return import_program(model)
     torch = sys.modules.get("torch")  # a module of PyTorch's cannot be here before PyTorch
     if kind.startswith("torch.") or (torch and isinstance(model, torch.nn.Module)):

@@ -100,11 +100,10 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
             return self.convert("DequantizeLinear", [x, scale, zero], {})
         if counts[0] == 1 and counts[1] is not None:  # DequantizeLinear wants as many of each
             value = self.value(scale)
-            scale = (
-                op.broadcast_to(scale, [counts[1]])
-                if value is None
-                else relax.const(np.full(counts[1], value.reshape(())))
-            )
+            if value is None:
+                scale = op.broadcast_to(scale, [counts[1]])
+            else:
+                scale = relax.const(np.full(counts[1], value.reshape(())))
         return self.convert("DequantizeLinear", [x, scale, zero], {"axis": axis})
 
     def quantized_as(self, y: Any, scale: Any, zero: Any, like: relax.Expr) -> relax.Expr:
@@ -252,22 +251,20 @@ def _qlinear_softmax(importer: Importer, inputs: Inputs, attributes: Attributes)
 def _qlinear_concat(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     scale, zero, *rest = inputs
     parts = [importer.dequantized(*rest[i : i + 3]) for i in range(0, len(rest), 3)]
-    return importer.quantized_as(
-        importer.convert("Concat", parts, attributes), scale, zero, rest[0]
-    )
+    y = importer.convert("Concat", parts, attributes)
+    return importer.quantized_as(y, scale, zero, rest[0])
 
 
 def _conv_integer(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     x, w, x_zero, w_zero = inputs[0:4]
     if w_zero is not None and _count(w_zero) != 1:
         w_zero = op.reshape(w_zero, [-1, *[1] * (w.ty.ndim - 1)])
-    operands = [
-        op.subtract(op.astype(value, "int32"), op.astype(zero, "int32"))
-        if zero is not None
-        else op.astype(value, "int32")
-        for value, zero in ((x, x_zero), (w, w_zero))
-    ]
-    return importer.convert("Conv", [importer.bb.normalize(y) for y in operands], attributes)
+    operands = []
+    for value, zero in ((x, x_zero), (w, w_zero)):
+        wide = op.astype(value, "int32")
+        made = wide if zero is None else op.subtract(wide, op.astype(zero, "int32"))
+        operands.append(importer.bb.normalize(made))
+    return importer.convert("Conv", operands, attributes)
 
 
 # Padding

@@ -67,11 +67,7 @@ _REFUSED = {
     "SPARSE_TO_DENSE": "TVM has no function for it",
     "TRANSPOSE_CONV": "TVM has no transposed convolution in NHWC",
 }
-_LIMITS: dict[str, tuple[float, float | None]] = {
-    "RELU": (0.0, None),
-    "RELU6": (0.0, 6.0),
-    "RELU_N1_TO_1": (-1.0, 1.0),
-}
+_LIMITS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
 # Types that can be quantized, by the numbers of TensorType in TensorFlow Lite's schema.
 _DTYPES = {2: "int32", 3: "uint8", 4: "int64", 7: "int16", 9: "int8"}
 
@@ -229,7 +225,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         info = np.iinfo(dtype)
         low, high = _LIMITS[kind]
         least = max(info.min, _steps(low, scale) + zero_point)
-        most = info.max if high is None else min(info.max, _steps(high, scale) + zero_point)
+        most = info.max if high == math.inf else min(info.max, _steps(high, scale) + zero_point)
         return relax.op.clip(expr, float(least), float(most))
 
     def convert_pool2d(self, op: Any, pool_type: str) -> Any:

@@ -41,11 +41,7 @@ def main() -> None:
 
 
 def train(digits: Digits, *, epochs: int = 40, seed: int = 8) -> Network:
-    """Train the digits network from scratch, on the training half of its data.
-
-    Each picture is moved by up to one pixel in each direction, so that 75,000 weights do not learn
-    1347 pictures by heart. The rate rises and falls once over the whole run.
-    """
+    """Train the digits network from scratch, on pictures moved by up to one pixel."""
     network = Network(DIGITS).train()
     load_parameters(network, seeded_parameters(DIGITS, seed, identity_norms=True))
     x, y = torch.from_numpy(digits.x_train), torch.from_numpy(digits.y_train)

@@ -26,11 +26,9 @@ Parameters = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator of a network.
+    """One operator of a network; its name is its output's, and the prefix of its parameters' names.
 
-    Its name is also its output's name and the prefix of its parameters' names. The inputs are
-    layers, or "data" for the network's own input; `channels` are those read and those written. As
-    many `groups` as channels make a convolution depthwise.
+    The inputs are layers, or "data"; `channels` are those read and those written.
     """
 
     op: Operator
@@ -60,9 +58,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network that classifies pictures, without its weights.
+    """A network that classifies pictures of channels, height and width, without its weights.
 
-    `image` is channels, height and width of one picture, and `classes` the length of the output.
     The layers are in an order in which they can run; the last one is "logits".
     """
 
@@ -116,19 +113,16 @@ def resnet_v2(
     name: str,
     image: tuple[int, int, int],
     classes: int,
-    *,
-    bottleneck: bool,
     units: tuple[int, ...],
     channels: tuple[int, ...],
+    bottleneck: bool = False,
     small: bool = False,
 ) -> Architecture:
     """Make a pre-activation residual network.
 
     A unit has two 3x3 convolutions, or with `bottleneck` 1x1, 3x3, 1x1 with a quarter of the
-    channels inside. `units` are the residual units of each stage; each stage but the first halves
-    height and width. `channels` are those after the stem, then after each stage. The stem is a 7x7
-    convolution with stride 2 and a 3x3 pooling with stride 2, or one 3x3 convolution for `small`
-    pictures.
+    channels inside. `units` counts the units of each stage; `channels` are those after the stem,
+    then after each stage. For `small` pictures the stem is one 3x3 convolution.
     """
     table = _Table(image[0])
     x = table.add("batch_norm", "data_norm", "data")
@@ -174,10 +168,9 @@ def inverted_residuals(
 ) -> Architecture:
     """Make a network of inverted residual units.
 
-    `stem` are the channels after the first convolution, which is 3x3 and halves height and width,
-    and `features` those after the last. `stages` has for each stage, as in the paper's table 2, how
-    many times wider a unit's middle is than its input, the channels after the stage, its units, and
-    the stride of the first of them.
+    `stem` are the channels after the first convolution, and `features` those after the last.
+    `stages` has for each stage, as in the paper's table 2, how many times wider a unit's middle is
+    than its input, the channels after the stage, its units, and the stride of the first of them.
     """
     table = _Table(image[0])
     x = table.conv_norm("stem", "", "data", out=stem, kernel=3, stride=2)
@@ -197,32 +190,14 @@ _IMAGENET: tuple[tuple[int, int, int], int] = (3, 224, 224), 1000
 
 #: The architecture of the ONNX model zoo's resnet50-v2-7.onnx (MXNet Gluon's resnet50_v2).
 RESNET50 = resnet_v2(
-    "resnet50_v2",
-    *_IMAGENET,
-    bottleneck=True,
-    units=(3, 4, 6, 3),
-    channels=(64, 256, 512, 1024, 2048),
+    "resnet50_v2", *_IMAGENET, (3, 4, 6, 3), (64, 256, 512, 1024, 2048), bottleneck=True
 )
 
 #: The smallest that is usual, with two 3x3 convolutions a unit (MXNet Gluon's resnet18_v2).
-RESNET18 = resnet_v2(
-    "resnet18_v2",
-    *_IMAGENET,
-    bottleneck=False,
-    units=(2, 2, 2, 2),
-    channels=(64, 64, 128, 256, 512),
-)
+RESNET18 = resnet_v2("resnet18_v2", *_IMAGENET, (2, 2, 2, 2), (64, 64, 128, 256, 512))
 
 #: A small network for 8x8 pictures of digits. Widths are multiples of 16 for vector units.
-DIGITS = resnet_v2(
-    "digits_resnet",
-    (1, 8, 8),
-    10,
-    bottleneck=False,
-    units=(1, 1, 1),
-    channels=(16, 16, 32, 64),
-    small=True,
-)
+DIGITS = resnet_v2("digits_resnet", (1, 8, 8), 10, (1, 1, 1), (16, 16, 32, 64), small=True)
 
 #: MobileNetV2 of width 1.0, as in the paper's table 2 and in torchvision's mobilenet_v2.
 MOBILENET = inverted_residuals(

@@ -64,11 +64,7 @@ class Model:
 def to_onnx(
     spec: Architecture, parameters: Mapping[str, npt.NDArray[np.float32]], *, batch: int | None = 1
 ) -> onnx.ModelProto:
-    """Write a network as an ONNX model, from "data" to "logits".
-
-    `parameters` are float32 arrays under the names of `spec.parameters()`; a `batch` of None leaves
-    the number of pictures open, as the symbolic dimension "N".
-    """
+    """Write a network as an ONNX model; a `batch` of None leaves the number of pictures open."""
     need("onnx", extra="models")
     from onnx import TensorProto, helper
 

@@ -1,8 +1,4 @@
-"""Quantized models to import: by ONNX Runtime's static quantizer, and by torchao's PT2E.
-
-Both calibrate on data that is here without a network, seeded, so that the same packages give the
-same model. Import onnxruntime and torchao only where a maker is called.
-"""
+"""Quantized models to import: by ONNX Runtime's static quantizer, and by torchao's PT2E."""
 
 from __future__ import annotations
 
@@ -34,10 +30,7 @@ Pictures = npt.NDArray[np.float32]
 
 
 class QuantizedTorch(NamedTuple):
-    """A network quantized by PT2E: the exported program to load, and the module to call.
-
-    `program` has the batch size that was asked for; `module` takes any batch.
-    """
+    """A network quantized by PT2E: the exported program, and the module, which takes any batch."""
 
     program: Any
     module: Any
@@ -104,8 +97,8 @@ def quantized_onnx(
     step = batch or max(len(calibration), 1)
     fits = list(calibration.shape[1:]) == image and len(calibration) >= step
     if not fits or calibration.dtype != np.float32 or not np.isfinite(calibration).all():
-        given = f"{calibration.dtype}{list(calibration.shape)}"
-        what = f"Calibration data {given} are not finite inputs float32{[step, *image]}."
+        shown = f"{calibration.dtype}{list(calibration.shape)}"
+        what = f"Calibration data {shown} are not finite inputs float32{[step, *image]}."
         raise _wrong(what, "Give a NumPy array of finite float32 inputs, a batch or more of them.")
     starts = range(0, len(calibration) - step + 1, step)
     feed = iter([{model.input_name: calibration[i : i + step]} for i in starts])

@@ -17,9 +17,8 @@ _SCALE = 0.05  # Of all data between layers: their spread stays about one.
 def resnet8_tflite(seed: int = 0) -> bytes:
     """Write an int8 network with the layers, shapes and dtypes of MLPerf Tiny's ResNet-8.
 
-    It takes int8 [1, 32, 32, 3] and returns int8 [1, 10]. It stands in for the trained file
-    (``resnet8_int8.tflite`` of `tvmlab.data.REGISTRY`) where that cannot be had: what only depends
-    on sizes, such as an accelerator's cycles, is the same. `seed` is that of the weights.
+    The network takes int8 [1, 32, 32, 3] and returns int8 [1, 10]. It replaces the trained file
+    ``resnet8_int8.tflite`` where only sizes matter, as for an accelerator's cycles.
     """
     tflite = need("tflite", extra="tflite")
     kinds = tflite.BuiltinOperator

@@ -38,8 +38,7 @@ def digits() -> Digits:
     """Split scikit-learn's 1797 handwritten digits, offline: 1347 to train with, 450 to test with.
 
     A quarter of each digit's pictures, drawn with a fixed seed, is held out: `digits_resnet` has
-    not seen it. The pictures' 17 grey levels, 0 to 16, are divided by 16; the network's opening
-    batch norm does the rest of the preprocessing.
+    not seen it.
     """
     need("sklearn", extra="models")
     from sklearn.datasets import load_digits
@@ -98,10 +97,6 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
 
 @cache
 def imagenet_labels() -> tuple[str, ...]:
-    """List the names of ImageNet's 1000 classes, in the order of a model's outputs.
-
-    Each is the first word WordNet gives for the class. Two birds' and machines' names coincide
-    (134 and 517 are both "crane"), and 638 and 639 are both "maillot".
-    """
+    """List the names of ImageNet's 1000 classes by WordNet, in the order of a model's outputs."""
     text = resources.files("tvmlab").joinpath("assets/imagenet_labels.txt").read_text("utf-8")
     return tuple(text.splitlines())

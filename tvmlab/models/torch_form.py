@@ -98,10 +98,9 @@ def parameters_of(network: Network) -> Parameters:
 
 
 def norms_as_convolutions(network: Network) -> Network:
-    """Copy a network, with batch norms that no convolution takes in as depthwise convolutions.
+    """Copy a network, with batch norms as depthwise convolutions, as `quantized_torch` needs them.
 
-    A batch norm that is the only reader of a convolution stays, because a quantizer folds it. Any
-    other scales and shifts each channel, which a 1x1 convolution with a bias does as well.
+    A batch norm that is the only reader of a convolution stays, because a quantizer folds it.
     """
     network = copy.deepcopy(network)
     layers = network.spec.layers

@@ -35,9 +35,8 @@ def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = F
 
     Convolutions have He's deviation, sqrt(2 / fan-in). Each filter but a depthwise one is centred,
     because the positive offset of a ReLU's results would grow from layer to layer. The last layer
-    of a residual branch is 32 times smaller, as in trained networks (Goyal et al., "Accurate, Large
-    Minibatch SGD", 2017, section 5.1), because with branches as large as the trunk a network is
-    chaotic: noise of 1e-3 in a picture grew 25 to 36 times on its way to the logits.
+    of a residual branch is 32 times smaller, as in trained networks, because with branches as large
+    as the trunk noise in a picture grows 25 to 36 times on its way to the logits.
     """
     values: Parameters = {}
     layers = spec.layers
@@ -112,9 +111,8 @@ def normal(source: np.random.PCG64, shape: tuple[int, ...], std: float, *, centr
     numbers = (halves[..., 0] + halves[..., 1]).astype(np.int32)
     if centred:
         # The integer sum is exact in any order of addition; a float sum would not be.
-        numbers -= (numbers.sum(axis=1, keepdims=True, dtype=np.int64) // numbers.shape[1]).astype(
-            np.int32
-        )
+        total = numbers.sum(axis=1, keepdims=True, dtype=np.int64)
+        numbers -= (total // numbers.shape[1]).astype(np.int32)
     else:
         numbers -= 2 * 65535
     factor = np.float32(std / _STD_OF_FOUR)

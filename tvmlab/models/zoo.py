@@ -80,8 +80,8 @@ def mobilenet_v2(*, batch: int | None = 1) -> Model:
 def digits_resnet(*, batch: int | None = 1) -> Model:
     """Return the small network for 8x8 pictures of digits, with its trained weights.
 
-    Input "data" float32 [batch, 1, 8, 8] with values from 0 to 1, as `digits` returns them; output
-    float32 [batch, 10] without softmax. A `batch` of None leaves the number of pictures open.
+    The input "data" is float32 [batch, 1, 8, 8], as `digits` returns it, and the output float32
+    [batch, 10] without softmax. A `batch` of None leaves the number of pictures open.
     """
     need("onnx", extra="models")
     import onnx

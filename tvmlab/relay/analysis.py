@@ -16,10 +16,7 @@ __path__: list[str] = []  # see gone.ImportFinder
 
 
 def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
-    """Visit each node of a graph or function once, after its parts, with `fvisit`.
-
-    Operators and the nodes of inner functions are visited too.
-    """
+    """Visit each node of a graph once, after its parts; operators and inner functions too."""
     for node in nodes(as_expr(expr)):
         fvisit(node)
 

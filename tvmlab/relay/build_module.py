@@ -26,10 +26,7 @@ __all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "op
 
 
 class GraphExecutorFactoryModule:
-    """The result of ``relay.build``: ``lib["default"](device)`` starts it.
-
-    Its `executable` is a `tvmlab.Executable`; `params` are the parameters that became constants.
-    """
+    """The result of ``relay.build``: ``lib["default"](device)`` starts its `tvmlab.Executable`."""
 
     def __init__(self, executable: Executable, name: str, params: dict[str, Any]) -> None:
         self.executable, self.libmod_name, self.params = executable, name, params
@@ -102,21 +99,18 @@ def build(
 ) -> GraphExecutorFactoryModule:
     """Compile a module, scheduled if the `tvm.transform.PassContext` has an ``opt_level`` above 0.
 
+    Raises the errors of `tvmlab.compile`, and `RelayError` for other options of Relay's.
+
     Parameters
     ----------
     ir_mod : tvm.ir.IRModule or tvm.relax.Function
         What to compile; its ``main`` is what runs.
     target, target_host : str, tvm.target.Target or mapping, optional
-        See `tvmlab.relay.target.read`: ``"llvm -mcpu=skylake-avx512"`` is welcome.
+        As `tvmlab.relay.target.read` takes them, such as ``"llvm -mcpu=skylake-avx512"``.
     params : mapping of str to tensor, optional
         Parameters of ``main`` to make constants.
     mod_name : str
         The name to ask the result for.
-
-    Raises
-    ------
-    CompileError, TargetError, RelayError
-        As `tvmlab.compile`, or other options, such as memory pools, are given.
     """
     refuse("build", **options)
     mod, bound = _bound(ir_mod, params)
@@ -196,14 +190,9 @@ def create_executor(
 ) -> Evaluator:
     """Make an object that compiles and runs expressions: ``create_executor(...).evaluate()(x)``.
 
-    Parameters
-    ----------
-    kind : str
-        ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``, else `RelayError`; one machine runs them.
-    mod, target, params : optional
-        As in `build`; an empty module where it is left out.
-    device : tvm.runtime.Device, optional
-        Where to run; the target's own where it is left out.
+    The kind is ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``, else `RelayError`; one machine runs
+    them. The other arguments are those of `build`, with an empty module and the target's device as
+    defaults.
     """
     if kind not in ("debug", "graph", "vm", "aot"):
         raise RelayError(f"unknown execution strategy: {kind}", fix="use 'graph' or 'vm'")

@@ -8,8 +8,8 @@ arguments, and objects get the attributes that they had (`tvmlab.relay.aliases`)
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.util
 import sys
 import unittest
 from collections.abc import Callable, Sequence
@@ -38,7 +38,6 @@ from .build_module import load_module
 MOVED: dict[str, tuple[str, ...]] = {
     "tvm.relay": ("tvmlab.relay",),
     "tvm.relay.analysis.analysis": ("tvmlab.relay.analysis",),
-    "tvm.relay.backend": ("tvmlab.relay.target",),
     "tvm.relay.backend.executor": ("tvmlab.relay.target",),
     "tvm.relay.backend.runtime": ("tvmlab.relay.target",),
     "tvm.relay.function": ("tvmlab.relay.expr",),
@@ -54,7 +53,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.ir.container": ("tvm.ir",),
     "tvm.meta_schedule": ("tvm.s_tir.meta_schedule",),
     "tvm.ndarray": ("tvm.nd",),
-    "tvm.parser": ("tvmlab.relay.parser",),
+    "tvm.parser": ("tvmlab.relay.module",),
     "tvm.runtime.ndarray": ("tvm.nd",),
     "tvm.script.tir": ("tvm.tirx.script",),
     "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
@@ -84,11 +83,10 @@ class OldModule(ModuleType):
         self._sources = sources
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        for source in self._sources:
-            if (found := getattr(source, name, self)) is not self:
-                return found
+        if not name.startswith("__"):
+            for source in self._sources:
+                if (found := getattr(source, name, self)) is not self:
+                    return found
         return _answer(self.__name__, name)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -102,6 +100,8 @@ def _answer(module: str, name: str, importing: bool = True) -> Any:
     whole = f"{module}.{name}"
     if whole in NAMES:
         return NAMES[whole]
+    if name.startswith("__"):
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
     if importing and (_moved(whole) is not None or _holds_gone(whole)):
         return importlib.import_module(whole)
     row = gone.find(_short(whole))
@@ -172,23 +172,13 @@ def install() -> None:
     for name in PARTS:
         importlib.import_module(f"tvm.relay.{name}")
     for name, module in WATCHED.items():
-        _watch(name, module)
+        # None of these modules has a ``__getattr__`` of its own.
+        module.__getattr__ = functools.partial(_answer, name)  # type: ignore[method-assign]
     for place, name, made in _widened():
         setattr(place, name, made)
     # Relay's parser and type inference raised DiagnosticError, a TVMError: so do ours now.
     errors.RelayError.__bases__ = (errors.ModelError, tvm.error.DiagnosticError)
     aliases.install()
-
-
-def _watch(old: str, module: ModuleType) -> None:
-    """Give a module, which has no ``__getattr__``, one for what it lacks."""
-
-    def find(name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(f"module {old!r} has no attribute {name!r}")
-        return _answer(old, name)
-
-    module.__getattr__ = find  # type: ignore[method-assign]
 
 
 _nd = OldModule("tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=tvm.runtime.tensor)

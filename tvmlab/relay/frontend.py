@@ -54,7 +54,7 @@ def from_onnx(
     sizes = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
     mod = import_proto(proto, sizes, folder=None, where=where, keep_params=not freeze_params)
     mod, params = _detached(mod, inputs)
-    _expect(mod, where, None if isinstance(dtype, str) else dtype, lambda type_: str(type_.dtype))
+    _expect(mod, None if isinstance(dtype, str) else dtype, lambda type_: str(type_.dtype))
     return mod, params
 
 
@@ -75,8 +75,8 @@ def from_tflite(
     where = "tflite.Model"
     data = model if isinstance(model, (bytes, bytearray)) else model._tab.Bytes
     mod, params = _detached(import_bytes(bytes(data), where=where))
-    _expect(mod, where, shape_dict, _shape)
-    _expect(mod, where, dtype_dict, lambda type_: str(type_.dtype))
+    _expect(mod, shape_dict, _shape)
+    _expect(mod, dtype_dict, lambda type_: str(type_.dtype))
     return mod, params
 
 
@@ -110,16 +110,14 @@ def from_pytorch(
     return _detached(mod, [name for name, _, _ in infos], names)
 
 
-def _expect(
-    mod: ir.IRModule, where: str, given: Mapping[str, Any] | None, read: Callable[[Any], Any]
-) -> None:
+def _expect(mod: ir.IRModule, given: Mapping[str, Any] | None, read: Callable[[Any], Any]) -> None:
     """Refuse shapes or dtypes of inputs that are not the model's own."""
     for param in mod["main"].params:
         real = read(param.ty)
         wanted = (given or {}).get(param.name, real)
         if wanted != real and tuple(wanted) != real:
             what = f"input {param.name!r} is {real} in the model, not {wanted}"
-            raise ShapeError(what, where=where, fix="leave it out, or convert the model again")
+            raise ShapeError(what, fix="leave it out, or convert the model again")
 
 
 def _shape(type_: Any) -> tuple[int | str, ...]:

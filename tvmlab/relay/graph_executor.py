@@ -1,7 +1,4 @@
-"""Relay's graph executor, over `tvmlab.Executable`.
-
-The names and the behaviour are those of Relay's ``python/tvm/contrib/graph_executor.py``.
-"""
+"""Relay's graph executor, over `tvmlab.Executable`."""
 
 from __future__ import annotations
 
@@ -61,8 +58,9 @@ class GraphModule:
         Of the inputs in `params`, parameters that ``relay.build`` made constants are ignored, as in
         Relay. Raises `InputError` where there is no such input, or the shape does not fit.
         """
-        known = {name: array for name, array in params.items() if name not in self._bound}
-        for name, given in (known if key is None else {key: value, **known}).items():
+        chosen: dict[Any, Any] = {} if key is None else {key: value}
+        chosen |= {name: array for name, array in params.items() if name not in self._bound}
+        for name, given in chosen.items():
             dtype = self._inputs[self._index(name)].dtype
             array = given.numpy() if isinstance(given, tvm.runtime.Tensor) else given
             self.set_input_zero_copy(name, np.array(array, dtype))

@@ -1,8 +1,9 @@
-"""Modules: graphs become bindings here, which every pass of Relax's takes for granted."""
+"""Modules, whose graphs become bindings, and ``tvm.parser``, which reads Relay's text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from ..errors import RelayError
 from ..ir import graph
 from ..ir.graph import substitute
 from ..ir.module import is_normal, normal, normalize
+from ..ir.text import lexer
+from ..ir.text.reader import fromtext as _fromtext
+from . import op
 from .analysis import as_function
 from .expr import Function, as_expr, const, kind, refuse
 
@@ -42,11 +46,7 @@ IRModule.from_expr = staticmethod(from_expr)
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
-    """Put expressions in the place of variables, in a function or a graph.
-
-    Bound parameters of a function go away. As in Relay, only the next pass refuses a value that
-    does not fit.
-    """
+    """Replace variables of a function or a graph; bound parameters of a function go away."""
     values = {var: as_expr(value) for var, value in binds.items()}
     expr = as_expr(expr)
     if not isinstance(expr, relax.Function):
@@ -72,3 +72,47 @@ def as_const(value: Any) -> Any:
     if isinstance(value, ir.GenericConst):
         return value
     return const(tvm.runtime.tensor(value) if isinstance(value, np.ndarray) else value)
+
+
+def parse(
+    source: str,
+    source_name: str = "from_string",
+    init_module: ir.IRModule | None = None,
+    init_meta_table: Any = None,
+) -> ir.IRModule:
+    """Read a module of Relay text, whose constants are in its metadata section.
+
+    Raises `RelayError` where the text cannot be read, or another argument of Relay's is given.
+    """
+    fix = "put all functions and constants into the text"
+    refuse("parse", fix, init_module=init_module, init_meta_table=init_meta_table)
+    return _fromtext(source)
+
+
+fromtext = parse
+
+
+def parse_expr(source: str) -> relax.Expr:
+    """Read one expression: a function, a graph, lets, an operator or a function's name.
+
+    Raises `RelayError` for a free variable that the text does not declare with ``free_var``.
+    """
+    tokens = [token for token in lexer.tokens(source) if token.kind != "VERSION"]
+    kinds = [token.kind for token in tokens]
+    if kinds[0] == "def":
+        raise RelayError("the text is a module, not an expression", fix="read it with parse")
+    if kinds in (["NAME", "END"], ["GLOBAL", "END"]):
+        name = tokens[0].value
+        return ir.GlobalVar(name[1:]) if kinds[0] == "GLOBAL" else op.get(name)
+    main = _fromtext(source)["main"]
+    # A text is one function where the first closed brace is its end.
+    depths = [*accumulate((kind == "{") - (kind == "}") for kind in kinds)]
+    closed = [at for at, kind in enumerate(kinds) if kind == "}" and depths[at] == 0]
+    if kinds[0] == "fn" and closed[:1] == [len(kinds) - 2]:
+        return main.without_attr("global_symbol")
+    declared = {name.value[1:] for mark, name in pairwise(tokens) if mark.kind == "free_var"}
+    free = [param.name for param in main.params if param.name not in declared]
+    if free:
+        fix = f"declare what is free: free_var %{free[0]}: Tensor[(1,), float32];"
+        raise RelayError(f"nothing binds {', '.join(f'%{name}' for name in free)}", fix=fix)
+    return main.body if "let" in kinds else graph.inline_bindings(main.body)

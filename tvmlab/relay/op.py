@@ -38,10 +38,9 @@ def _row(name: str) -> table.Operator:
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Make the Python function of an operator, by Relay's name.
+    """Make the Python function of an operator, by Relay's name, with Relay's arguments.
 
-    It takes Relay's arguments, and returns a typed Relax call, or a `TupleWrapper` of a call with
-    several results.
+    The function returns a Relax call, or a `TupleWrapper` of a call with several results.
     """
     row = _row(name)
     signature = _signature(row)
@@ -232,6 +231,8 @@ class Namespace(ModuleType):
         whole = self._prefix + name
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "_make":
+            return _Make(self._prefix)
         if table.find(whole) is not None:
             value = function(whole)
             setattr(self, name, value)
@@ -242,6 +243,18 @@ class Namespace(ModuleType):
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise gone.of_attribute(_unknown(whole))
+
+
+class _Make:
+    """The functions beneath Relay's, ``relay.op._make``: operands, then all attributes."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        row = _row(self._prefix + name)
+        names = (*row.operands, *row.by_name)
+        return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 
 
 def namespace(name: str, prefix: str) -> Namespace:
@@ -262,11 +275,7 @@ _TABLES: dict[str, Any] = {}
 
 
 def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None) -> Any:
-    """Register the patterns that a compiler, such as ``"ethos-n"``, takes.
-
-    ``table()`` returns pairs of a name and a pattern, or triples with a check besides. Without
-    `table` a decorator is returned.
-    """
+    """Register the patterns of a compiler, which ``table()`` returns; without `table`, decorate."""
 
     def register(made: Callable[[], Any]) -> Callable[[], Any]:
         _TABLES[compiler] = made()

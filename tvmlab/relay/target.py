@@ -16,20 +16,11 @@ __path__: list[str] = []  # see gone.ImportFinder
 
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:
-    """Read a target in any of Relay's forms.
+    """Read a target in any of Relay's forms, and for devices that have one, that of the host.
 
-    Parameters
-    ----------
-    target : str, tvm.target.Target, mapping, or a list or mapping of one such
-        A string of Relay's time, a target, a description as today, or ``{"cpu": "llvm"}``. None is
-        the target around it (``with tvm.target.Target(...)``), and without one the host.
-    host : as target, optional
-        The target of the host's part, for devices that have one.
-
-    Raises
-    ------
-    TargetError
-        The target is unknown, or there are several.
+    A target is a string of Relay's time, a `tvm.target.Target`, a description as today, or a list
+    or mapping of one such, as ``{"cpu": "llvm"}``. None is the target around it (``with
+    tvm.target.Target(...)``), or the host. Raises `TargetError` for unknown or several targets.
     """
     if target is None:
         target = tvm.target.Target.current(allow_none=True)

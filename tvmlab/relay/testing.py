@@ -1,8 +1,6 @@
-"""Relay's helpers for tests and its small networks, in code of this project.
+"""Relay's helpers for tests and its small networks, whose parameters have Relay's names.
 
-The papers are "MobileNets" and "Identity Mappings in Deep Residual Networks". Parameters have the
-names that they have in Relay. In each network `image_shape` is the shape of one image and `dtype`
-is that of everything.
+The papers are "MobileNets" and "Identity Mappings in Deep Residual Networks".
 """
 
 from __future__ import annotations
@@ -28,26 +26,19 @@ __path__: list[str] = []  # see gone.ImportFinder
 _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
 
 
-class Xavier:
-    """Fills weights at random, uniform, so that sums keep their size, and the rest with 0 or 1."""
-
-    def __call__(self, desc: str, arr: np.ndarray) -> None:
-        """Fill an array, by the end of a parameter's name; `RelayError` for an unknown one."""
-        if desc.endswith("weight") and arr.ndim >= 2:
-            window = float(np.prod(arr.shape[2:]))
-            # A depthwise kernel sees one channel, whatever its shape says.
-            mean = window if "depthwise" in desc else window * (arr.shape[0] + arr.shape[1]) / 2
-            limit = np.sqrt(3 / mean)
-            arr[:] = np.random.uniform(-limit, limit, arr.shape)  # noqa: NPY002 - see the seed
-            return
-        kind = next((kind for kind in _VALUES if desc.endswith(kind)), None)
-        if kind is None:
-            raise RelayError(
-                f"there is no rule for the values of {desc!r}",
-                where=f"an array of shape {arr.shape}",
-                fix="end it in weight, bias, beta, gamma, mean or var, or give an initializer",
-            )
-        arr[:] = _VALUES[kind]
+def _fill(name: str, array: np.ndarray) -> None:
+    """Fill a parameter by the end of its name: weights as Xavier does, the rest with 0 or 1."""
+    if name.endswith("weight") and array.ndim >= 2:
+        # A depthwise kernel sees one channel, whatever its shape says.
+        seen = 1 if "depthwise" in name else (array.shape[0] + array.shape[1]) / 2
+        limit = np.sqrt(3 / (np.prod(array.shape[2:]) * seen))
+        array[:] = np.random.uniform(-limit, limit, array.shape)  # noqa: NPY002 - see the seed
+        return
+    kind = next((kind for kind in _VALUES if name.endswith(kind)), None)
+    if kind is None:
+        fix = "end it in weight, bias, beta, gamma, mean or var, or give an initializer"
+        raise RelayError(f"there is no rule for the values of {name!r}", fix=fix)
+    array[:] = _VALUES[kind]
 
 
 def create_workload(
@@ -57,24 +48,23 @@ def create_workload(
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Make a typed module of a network, and values for its parameters but ``data``.
 
-    ``initializer(name, array)`` fills an array; `Xavier` where it is left out.
+    ``initializer(name, array)`` fills an array, by default as Relay's `Xavier` does.
     """
     mod = from_expr(net)
     np.random.seed(seed)  # noqa: NPY002 - Relay did, and its scripts count on it
-    fill = initializer or Xavier()
     params = {}
     for param in mod["main"].params:
         shape = list(param.ty.shape)
         if param.name != "data" and all(isinstance(size, tirx.IntImm) for size in shape):
             array = np.zeros([int(size) for size in shape], str(param.ty.dtype))
-            fill(param.name, array)
+            (initializer or _fill)(param.name, array)
             params[param.name] = tvm.runtime.tensor(array)
     return mod, params
 
 
 def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> relax.Expr:
     """Run a pass, or several, on a function or a graph, and return the new one."""
-    if not isinstance(opt_pass, ir.transform.Pass):
+    if isinstance(opt_pass, (list, tuple)):
         opt_pass = tvm.transform.Sequential(opt_pass)
     expr = as_expr(expr)
     entry = opt_pass(from_expr(expr))["main"]
@@ -147,11 +137,8 @@ _UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 def _resnet(x: Any, num_classes: int, num_layers: int = 18) -> Any:
     """Make the second ResNet, of 18 or 34 layers, for images above 32 pixels."""
     if num_layers not in _UNITS or x.ty.shape[2] <= 32:
-        raise RelayError(
-            f"there is no ResNet of {num_layers} layers for data of {x.ty}",
-            where="relay.testing.resnet",
-            fix="use 18 or 34 layers, and images above 32 pixels",
-        )
+        what = f"there is no ResNet of {num_layers} layers for data of {x.ty}"
+        raise RelayError(what, fix="use 18 or 34 layers, and images above 32 pixels")
     x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, scale=False)
     x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
     x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
