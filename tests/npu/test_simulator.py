@@ -11,7 +11,7 @@ from tests.npu import cases
 from tests.npu.cases import HIGH, LOW
 from tests.npu.machine import FIXED, Machine
 from tests.short import examples
-from tvmlab.npu import simulator
+from tvmlab.npu import isa, simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.program import Dram, Kind, Program
 

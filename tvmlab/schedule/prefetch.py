@@ -80,9 +80,8 @@ def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
     return tvm_ffi.structural_map(expr, (tirx.Var, value))
 
 
-def finish(sch: s_tir.Schedule) -> IRModule:
-    """Let every loop that `Ahead.annotate` marked fetch what comes next."""
-
+def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let every loop of a function that `Ahead.annotate` marked fetch what comes next."""
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
             return loop
@@ -93,6 +92,9 @@ def finish(sch: s_tir.Schedule) -> IRModule:
         bounds = loop.min, loop.extent, loop.kind
         return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
 
-    func = sch.mod["main"]
-    body = tvm_ffi.structural_map(func.body, (tirx.For, rewrite))
-    return IRModule({"main": func.with_body(body)})
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
+
+
+def finish(sch: s_tir.Schedule) -> IRModule:
+    """Let every loop that `Ahead.annotate` marked fetch what comes next."""
+    return IRModule({"main": fetch_ahead(sch.mod["main"])})

@@ -18,7 +18,8 @@ Dims = list[Any]
 
 
 def _view(given: ir.Type, what: str = "the operand") -> Tensor:
-    return view(*what.split(" ", 1), given)
+    call, name = what.split(" ", 1)
+    return view(call, name, given)
 
 
 def dims(given: ir.Type) -> Dims | None:

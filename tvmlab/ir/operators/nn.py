@@ -30,8 +30,8 @@ def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
 
 @stands_for("nn.dense", "data weight", "units:int=None out_dtype:str=")
 def _dense(data: relax.Expr, weight: relax.Expr, units: int | None, out_dtype: str) -> relax.Expr:
-    given = (view("nn.dense", *one) for one in (("data", data.ty), ("weight", weight.ty)))
-    dense_shape(*given, units)
+    x, w = view("nn.dense", "data", data.ty), view("nn.dense", "weight", weight.ty)
+    dense_shape(x, w, units)
     return op.matmul(data, _turned(weight, True), out_dtype or None)
 
 
