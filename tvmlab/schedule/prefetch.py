@@ -82,6 +82,7 @@ def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
 
 def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Let every loop of a function that `Ahead.annotate` marked fetch what comes next."""
+
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
             return loop
