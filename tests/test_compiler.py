@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 import tvmlab
 from tests.oracles.models import array, convolutional, dense, plainly, said
 from tvmlab.compiler import simplify
-from tvmlab.errors import CompileError, TargetError
+from tvmlab.errors import CompileError
 
 
 @I.ir_module
@@ -110,6 +110,6 @@ def test_what_tvm_cannot_compile_is_a_compile_error(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", ["c", "hexagon", "vulkan"])
 def test_a_kind_that_this_tvm_makes_no_code_for(kind: str) -> None:
-    with pytest.raises(TargetError, match=f"{kind!r}") as caught:
+    with pytest.raises(CompileError, match="could not compile the module") as caught:
         tvmlab.compile(tvmlab.load(dense()), kind)
-    assert "compile for llvm" in said(caught.value)
+    assert f'"kind":"{kind}"' in said(caught.value)

@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
-from .errors import CompileError, TargetError, TvmlabError
+from .errors import CompileError, TvmlabError
 from .ir.batch_norm import FoldBatchNorm
 from .ir.entry import with_main
 from .ir.expand import ExpandRelayOperators
@@ -73,10 +73,11 @@ def compile(
     Raises
     ------
     TargetError
-        The target is unknown, or this TVM makes no code for its kind.
+        The target is unknown.
     CompileError
         There is neither a Relax function ``main`` nor a single TIR function of known outputs, a
-        parameter is not a tensor of a known shape, the step is unknown, or a pass failed.
+        parameter is not a tensor of a known shape, the step is unknown, a pass failed, or this TVM
+        makes no code for the kind of target.
     InputError
         A quantized operator (`tvmlab.qnn`) has an invalid scale or zero point.
     RecordError
@@ -105,7 +106,7 @@ def compile(
         raise CompileError(
             f"TVM could not compile the module: {telling(error)}",
             where=f"target {made}",
-            fix="the error above this one is TVM's own, with the pass it was raised in",
+            fix="read TVM's own error above this one: it names the pass that raised it",
         ) from error
     return Executable(built, made, signature, Summary.of(scheduled), tally.work, tally.tir)
 
@@ -121,11 +122,10 @@ def cut(
             from .npu import partition  # here: most modules need no accelerator
 
             mod = partition(mod)
-        if not (mod["main"].attrs and "global_symbol" in mod["main"].attrs):
-            # The name that it is called by, so that passes do not drop it as unused.
-            main = mod["main"].with_attr("global_symbol", "main")
-            mod = mod.clone()
-            mod.update_func(mod.get_global_var("main"), main)
+        mod = mod.clone()
+        # The name that it is called by, so that passes do not drop it as unused.
+        main = mod["main"].with_attr("global_symbol", "main")
+        mod.update_func(mod.get_global_var("main"), main)
         if _has_regions(mod):
             from .ir.partition import LowerRegions
             from .npu import codegen  # noqa: F401 (registers the accelerator's code generator)
@@ -141,7 +141,7 @@ def _passes(
     if not schedule:
         return _simplifications()[:2], [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
-        return _simplifications(), [_upstream(target)]
+        return _simplifications(), [relax.get_default_pipeline(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
     return [*_simplifications(), schedule_passes(target, step, tuned)], lower
@@ -157,20 +157,6 @@ def _simplifications() -> list[Any]:
         relax.transform.FoldConstant(),
         relax.transform.DeadCodeElimination(),
     ]
-
-
-def _upstream(target: tvm.target.Target) -> tvm.transform.Pass:
-    """Return TVM's own way from a model to code for a device other than a CPU."""
-    kind = target.kind.name
-    why = f"this TVM was built without its code generator for {kind!r}"
-    try:
-        found: tvm.transform.Pass = relax.get_default_pipeline(target)
-        if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is not None:
-            return found
-    except ValueError:
-        why = f"TVM takes no whole model to targets of kind {kind!r}"
-    fix = "compile for llvm, or leave the target out for this machine"
-    raise TargetError(why, where=spelled(target), fix=fix)
 
 
 def _recorded(
@@ -189,12 +175,11 @@ def _recorded(
 
 def _has_regions(mod: IRModule) -> bool:
     """Return whether functions are for another compiler, or are nested in functions."""
-    functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]
-    bindings = [
-        one for function in functions for block in function.body.blocks for one in block.bindings
-    ]
-    return any(one.attrs and "Codegen" in one.attrs for one in functions) or any(
-        isinstance(binding.value, relax.Function) for binding in bindings
+    return any(
+        (function.attrs and "Codegen" in function.attrs)
+        or any(isinstance(b.value, relax.Function) for x in function.body.blocks for b in x.bindings)
+        for function in mod.functions.values()
+        if isinstance(function, relax.Function)
     )
 
 

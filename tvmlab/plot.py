@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, count, cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,22 +20,17 @@ from .support.extras import need
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "MARKERS",
-    "Box",
-    "bars",
-    "drawing",
-    "figure",
-    "graphs",
-    "pictures",
-    "roofline",
-    "samples",
-    "show",
-]
+__all__ = ["COLOURS", "MARKERS", "Box", "bars", "drawing", "figure", "graphs", "pictures"]
+__all__ += ["roofline", "samples", "show"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+# The look of each group of dots, without lines between them.
+_LOOKS = [
+    {"marker": marker, "color": colour, "linestyle": ""}
+    for marker, colour in zip(MARKERS, COLOURS, strict=True)
+]
 
 
 def figure(
@@ -171,7 +166,7 @@ def samples(runs: Mapping[str, Sequence[float]], *, unit: str, title: str = "") 
     import numpy as np
 
     fig, axes = figure(height=1.1 + 0.5 * len(runs))
-    for row, ((name, values), look) in enumerate(zip(runs.items(), _looks(), strict=False)):
+    for row, ((name, values), look) in enumerate(zip(runs.items(), cycle(_LOOKS), strict=False)):
         # A fixed zigzag keeps equal samples apart without random numbers.
         offsets = 0.18 * np.sin(2.4 * np.arange(len(values)))
         axes.plot(values, row + offsets, markersize=4, alpha=0.7, label=name, **look)
@@ -259,7 +254,7 @@ def roofline(
     low, high = min([ridge / 4, *reached]) / 2, max([4 * ridge, *reached]) * 2
     axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color="black")
     axes.axvline(ridge, color="black", linestyle=":", linewidth=0.8)
-    for (name, points), look in zip(kernels.items(), _looks(), strict=False):
+    for (name, points), look in zip(kernels.items(), cycle(_LOOKS), strict=False):
         edge = {"markeredgecolor": "black", "markeredgewidth": 0.5}
         x, y = ([point[i] for point in points] for i in range(2))
         axes.plot(x, y, label=name, **look, **edge)
@@ -353,16 +348,6 @@ def _placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
     return {name: (columns[name], rows[name]) for name in columns}
 
 
-def _looks() -> Iterator[dict[str, str]]:
-    """Give a marker and a colour to each group of dots, without lines between them."""
-    for marker, colour in zip(cycle(MARKERS), cycle(COLOURS), strict=False):
-        yield {"marker": marker, "color": colour, "linestyle": ""}
-
-
 def _short(value: float) -> str:
     """Write a number with three significant digits and no exponent."""
-    if value == 0:
-        return "0"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

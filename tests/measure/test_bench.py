@@ -134,10 +134,8 @@ def test_what_onnx_runtime_refuses_is_said_in_words(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="ONNX Runtime cannot read the model: ") as caught:
             bench.OnnxRuntime(tmp_path / path)
         assert path in said(caught.value)
-    for inputs, words in (
-        ([array(2, 5)], "does not run on these inputs"),
-        ([array(2, 4), array(2, 4)], "2 inputs were given, 1 are taken"),
-    ):
+    for inputs in ([array(2, 5)], [array(2, 4), array(2, 4)]):
+        words = f"does not run on these {len(inputs)} inputs"
         with pytest.raises(InputError, match=words) as refused:
             bench.OnnxRuntime(dense())(*inputs)
         assert "it takes x" in said(refused.value)

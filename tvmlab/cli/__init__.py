@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import TvmlabError
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             leave_pytorch_out()
         # With --json, standard output carries the answer alone.
         output = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
-        with _warnings_as_notes(), output:
+        with warnings.catch_warnings(), output:
+            warnings.showwarning = _note  # type: ignore[assignment]
             answer = args.run(args)
         if answer is not None:
             print(_strict_json(answer[1]) if args.json else answer[0], flush=True)
@@ -95,13 +96,6 @@ def _strict_json(data: dict[str, Any]) -> str:
     return json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1)
 
 
-@contextlib.contextmanager
-def _warnings_as_notes() -> Iterator[None]:
-    """Print warnings as lines, without the place in our code."""
-
-    def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"tvmlab: note: {' '.join(str(message).split())}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = note  # type: ignore[assignment]
-        yield
+def _note(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as a line, without the place in our code."""
+    print(f"tvmlab: note: {' '.join(str(message).split())}", file=sys.stderr)

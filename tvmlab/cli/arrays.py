@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ..errors import InputError, TvmlabError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ..ir.signature import Input, Output, Signature
+from ..ir.signature import Input, Output, Signature
+from ..models import preprocess
+from ..support.extras import need
 
 
 def input_arrays(
     args: argparse.Namespace, signature: Signature, fill: str | None = None
 ) -> list[np.ndarray]:
     """Read or fill an array for each input of a program; `fill` is the default of ``--fill``."""
-    import numpy as np
-
     found = _read(args.inputs, signature.inputs) if args.inputs else {}
     fill = args.fill or fill
     generator = np.random.default_rng(abs(args.seed))
@@ -37,33 +35,28 @@ def input_arrays(
 
 def _filled(value: Input, fill: str, generator: np.random.Generator) -> np.ndarray:
     """Fill an array: floats from 0 to 1, bytes of all values, other integers from 0 to 127."""
-    import numpy as np
-
     shape = tuple(size if isinstance(size, int) else 1 for size in value.shape)
     dtype = np.dtype(value.dtype)
     if fill != "random":
         return np.full(shape, fill == "ones", dtype)
     if dtype.kind in "fV":  # V: bfloat16 and others that NumPy itself does not have
         return generator.random(shape).astype(dtype)
-    if dtype.kind == "b":
-        return generator.integers(0, 2, shape).astype(dtype)
-    limits = np.iinfo(dtype)
-    low, high = (limits.min, limits.max + 1) if dtype.itemsize == 1 else (0, 128)
-    return generator.integers(low, high, shape).astype(dtype)
+    ranges = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}
+    return generator.integers(*ranges.get(dtype.name, (0, 128)), shape).astype(dtype)
 
 
 def _read(path: str, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
     """Read arrays or a picture, by the file's extension."""
-    import numpy as np
-
     extension = path.lower()[-4:]
     try:
         # NumPy refuses arrays of objects, because unpickling objects can run code.
         if extension == ".npz":
             with np.load(path) as file:
                 return dict(file)
-        array = np.load(path) if extension == ".npy" else _picture(path, inputs[0])
-        return {inputs[0].name: array}
+        if extension == ".npy":
+            return {inputs[0].name: np.load(path)}
+        with need("PIL.Image", extra="models").open(path) as picture:
+            return {inputs[0].name: preprocess(picture)}
     except TvmlabError:
         raise
     except Exception as error:  # zipfile, zlib, NumPy and Pillow raise errors of many classes
@@ -74,20 +67,8 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _picture(path: str, value: Input) -> np.ndarray:
-    """Resize and normalize a picture for a network for ImageNet."""
-    from ..models import preprocess
-    from ..support.extras import need
-
-    with need("PIL.Image", extra="models").open(path) as picture:
-        array = preprocess(picture)
-    channels_last = value.shape[1:] == (224, 224, 3)
-    return array.transpose(0, 2, 3, 1) if channels_last else array
-
-
 def name_outputs(result: Any, outputs: Sequence[Output]) -> dict[str, np.ndarray]:
     """Name the arrays that a program returned, which can be in nested tuples."""
-    import numpy as np
 
     def flat(value: Any) -> list[np.ndarray]:
         if not isinstance(value, tuple):
@@ -99,7 +80,5 @@ def name_outputs(result: Any, outputs: Sequence[Output]) -> dict[str, np.ndarray
 
 def save_arrays(path: str, named: dict[str, np.ndarray]) -> None:
     """Write an ``.npz`` file of exactly this name."""
-    import numpy as np
-
     with open(path, "wb") as file:
         np.savez(file, **named)  # type: ignore[arg-type]

@@ -16,21 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, ShapeError
 from ..ir.values import Output
 from ..support.wording import table
-from . import arrays, options
-from .options import (
-    CODE,
-    INPUTS,
-    JSON,
-    MODEL,
-    PROGRAM,
-    REPEAT,
-    RPC,
-    SEED,
-    SHAPES,
-    TARGET,
-    Answer,
-    option,
-)
+from . import options
+from .options import CODE, JSON, MODEL, PROGRAM, PROGRAMS, RPC, SEED, TARGET, Answer, option
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -101,7 +88,7 @@ class _Version(argparse.Action):
 
 @command(
     "compile",
-    *(MODEL, SHAPES, TARGET, JSON),
+    *(*MODEL, TARGET),
     option("-o --output", "FILE", "the package (%(default)s)", default="module.so"),
     option("--tuning-records", "FILE", "what `tvmlab tune` wrote"),
     option("--desired-layout", None, "of convolutions before scheduling", choices=tuple(WEIGHTS)),
@@ -183,7 +170,7 @@ def _text(form: str, mod: IRModule, weights: bool = True) -> str:
 
 @command(
     "run",
-    *(PROGRAM, SHAPES, *INPUTS, REPEAT, *RPC, JSON),
+    *(*PROGRAM, *RPC),
     # tvmc took any beginning of an option, and its tutorial wrote --output.
     option("-o --outputs --output", "FILE", "write the outputs to this .npz file, by their names"),
     option("--print-top", "N", "print the N greatest values along the first output's last axis"),
@@ -201,6 +188,8 @@ def _run(args: argparse.Namespace) -> Answer:
       tvmlab compile digits_resnet -o digits.so
       tvmlab run digits.so --fill random --print-top 3 --print-time -o result.npz
     """
+    from . import arrays
+
     options.check_files([args.program, args.inputs], [args.outputs])
     with _program(args) as program:
         inputs = arrays.input_arrays(args, program.signature)
@@ -266,7 +255,7 @@ def _seconds(time: Measurement) -> dict[str, Any]:
 
 @command(
     "show",
-    *(MODEL, SHAPES, JSON),
+    *MODEL,
     option(
         "--format",
         None,
@@ -320,11 +309,7 @@ def _with_open_shapes(args: argparse.Namespace) -> IRModule:
         return options.load_model(args.model, error.shapes)
 
 
-@command(
-    "partition",
-    *(MODEL, SHAPES, JSON),
-    option("-o --output", "FILE", "write the result as TVMScript"),
-)
+@command("partition", *MODEL, option("-o --output", "FILE", "write the result as TVMScript"))
 def _partition(args: argparse.Namespace) -> Answer:
     """Partition a quantized model for the accelerator of the workbook.
 
@@ -350,7 +335,7 @@ def _partition(args: argparse.Namespace) -> Answer:
 
 @command(
     "tune",
-    *(MODEL, SHAPES, TARGET, SEED, *RPC, JSON),
+    *(*MODEL, TARGET, SEED, *RPC),
     option("-o --output", "FILE", "append the records to this file", required=True),
     option("--trials", "N", "the most candidates to measure for a task (%(default)s)", default=64),
     option("--total-trials", "N", "the same limit for all tasks together"),
@@ -394,7 +379,7 @@ def _tune(args: argparse.Namespace) -> Answer:
 
 @command(
     "bench",
-    *(options.PROGRAMS, SHAPES, *INPUTS, REPEAT, JSON),
+    *PROGRAMS,
     option("--peer", "FILE", "an .onnx model that ONNX Runtime runs on the first program's inputs"),
 )
 def _bench(args: argparse.Namespace) -> Answer:
@@ -411,6 +396,7 @@ def _bench(args: argparse.Namespace) -> Answer:
       tvmlab bench plain.so digits_resnet --repeat 5 --json
     """
     from ..measure import bench
+    from . import arrays
 
     options.check_files([*args.program, args.inputs, args.peer], [])
     candidates: dict[str, Callable[[], Any]] = {}
@@ -431,7 +417,7 @@ def _bench(args: argparse.Namespace) -> Answer:
 
 @command(
     "profile",
-    *(PROGRAM, SHAPES, *INPUTS, REPEAT, JSON),
+    *PROGRAM,
     option("--trace", "FILE", "write a trace for Chrome and Perfetto (.json)"),
     option("--flame", "FILE", "write a flame graph (.svg)"),
 )
@@ -445,6 +431,7 @@ def _profile(args: argparse.Namespace) -> Answer:
       tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg
     """
     from ..runtime.profiling import profile
+    from . import arrays
 
     options.check_files([args.program, args.inputs], [args.trace, args.flame])
     program = options.load_program(args.program, args.input_shapes)

@@ -99,11 +99,8 @@ VERBOSE: Any = option("-v --verbose", None, "print the traceback of an error", a
 JSON = option("--json", None, "print the answer as JSON", action="store_true")
 _NAMES = ", ".join(NETWORKS)
 _MODEL = f"a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: {_NAMES}"
-MODEL = option("model", "MODEL", _MODEL)
 _PROGRAM = "a package, which is code: load only what you trust; or a model, which is compiled first"
-PROGRAM = option("program", "PROGRAM", _PROGRAM)
-PROGRAMS = option("program", "PROGRAM", _PROGRAM, nargs="+")
-SHAPES = option(
+_SHAPES = option(
     "--input-shapes",
     "SHAPES",
     'of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a name is a '
@@ -126,7 +123,11 @@ INPUTS = (
     ),
     SEED := option("--seed", "SEED", "of random numbers (%(default)s)", default=0),
 )
-REPEAT = option("--repeat", "N", "samples to take (%(default)s)", default=10)
+_REPEAT = option("--repeat", "N", "samples to take (%(default)s)", default=10)
+# A model; a program with its inputs; or some programs.
+MODEL = (option("model", "MODEL", _MODEL), _SHAPES, JSON)
+PROGRAM = (option("program", "PROGRAM", _PROGRAM), _SHAPES, *INPUTS, _REPEAT, JSON)
+PROGRAMS = (option("program", "PROGRAM", _PROGRAM, nargs="+"), *PROGRAM[1:])
 RPC = (
     option("--rpc-tracker", "HOST:PORT", "use servers of this tracker"),
     option("--rpc-key", "KEY", "the servers' key (%(default)s)", default="tvmlab"),

@@ -18,19 +18,8 @@ from ..support.extras import need
 from ..support.host import core_of, host_target
 from ..support.wording import telling
 
-__all__ = [
-    "Comparison",
-    "Measurement",
-    "OnnxRuntime",
-    "PeakLoop",
-    "Torch",
-    "compare",
-    "interleave",
-    "measure",
-    "onnxruntime_threads",
-    "peak_flops",
-    "peer_threads",
-]
+__all__ = ["Comparison", "Measurement", "OnnxRuntime", "PeakLoop", "Torch", "compare"]
+__all__ += ["interleave", "measure", "onnxruntime_threads", "peak_flops", "peer_threads"]
 
 
 class OnnxRuntime:
@@ -64,9 +53,8 @@ class OnnxRuntime:
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
         source = os.fspath(source) if isinstance(source, os.PathLike) else source
         try:
-            self._session = onnxruntime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"]
-            )
+            providers = ["CPUExecutionProvider"]
+            self._session = onnxruntime.InferenceSession(source, options, providers=providers)
         except Exception as error:  # it has a class for each way to fail
             raise ModelError(
                 f"ONNX Runtime cannot read the model: {telling(error)}",
@@ -83,18 +71,13 @@ class OnnxRuntime:
         InputError
             They are not what the model takes.
         """
-        place, fix = (
-            "the model in ONNX Runtime",
-            f"it takes {', '.join(self._names) or 'no inputs'}",
-        )
-        if len(inputs) != len(self._names):
-            what = f"{len(inputs)} inputs were given, {len(self._names)} are taken"
-            raise InputError(what, where=place, fix=fix)
         try:
             outputs = self._session.run(None, dict(zip(self._names, inputs, strict=True)))
         except Exception as error:
-            what = f"ONNX Runtime does not run on these inputs: {telling(error)}"
-            raise InputError(what, where=place, fix=fix) from error
+            raise InputError(
+                f"ONNX Runtime does not run on these {len(inputs)} inputs: {telling(error)}",
+                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
+            ) from error
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import multiprocessing
 import os
 import select
@@ -189,7 +190,7 @@ class _Server:
         functions: dict[str, Callable[..., Any]] = {
             "tvm.rpc.server.workpath": lambda name: str(folder / name),
             "tvm.rpc.server.load_module": lambda name: self._load(folder / name),
-            ABILITIES: lambda: abilities().text(),
+            ABILITIES: lambda: json.dumps(abilities()),
         }
         for name, function in functions.items():
             tvm_ffi.register_global_func(name, function, override=True)

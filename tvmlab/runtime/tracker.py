@@ -8,6 +8,7 @@ to the server that it gets, which a tuner leaves to another process.
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import select
 import signal
@@ -154,7 +155,7 @@ class Tracker:
 def abilities_of(session: Any) -> Abilities | None:
     """Ask a server what it can run; return None if it is TVM's own, which does not tell."""
     try:
-        return Abilities.read(str(session.get_function(ABILITIES)()))
+        return Abilities(*json.loads(str(session.get_function(ABILITIES)())))
     except AttributeError:
         return None
 

@@ -7,15 +7,14 @@ the variable once, when it starts, so that `host_target` has to set it before th
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import tvm
 from tvm.target import codegen
@@ -43,11 +42,9 @@ def physical_cores() -> int:
 
 def core_of(cpu: int) -> tuple[str, ...]:
     """Return the package and the core of a logical processor."""
-    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+    topology = f"/sys/devices/system/cpu/cpu{cpu}/topology"
     try:
-        return tuple(
-            Path(f"{topology}/{id}").read_text() for id in ("physical_package_id", "core_id")
-        )
+        return tuple(Path(f"{topology}/{x}").read_text() for x in ("physical_package_id", "core_id"))
     except OSError:
         return ("cpu", str(cpu))
 
@@ -152,23 +149,16 @@ def missing_features(target: tvm.target.Target) -> str:
     return abilities().missing(target) if target.kind.name == "llvm" else ""
 
 
-@dataclass(frozen=True)
-class Abilities:
-    """What a machine can run: its processor, LLVM's triple and features, its logical processors."""
+class Abilities(NamedTuple):
+    """What a machine can run: its processor, LLVM's triple and features, its logical processors.
+
+    A server returns them as JSON, ``json.dumps(abilities())``.
+    """
 
     cpu: str
     triple: str
     features: Sequence[str]
     processors: int
-
-    def text(self) -> str:
-        """Return it as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def read(cls, text: str) -> Abilities:
-        """Read the JSON of `text`."""
-        return cls(**json.loads(text))
 
     def missing(self, target: tvm.target.Target) -> str:
         """Name what an LLVM target uses and the machine lacks; empty if it can run the code."""
@@ -185,10 +175,8 @@ class Abilities:
             return f"it lacks {missing}"
         threads = int(target.attrs.get("num-cores", 1))
         if threads > self.processors:
-            return (
-                f"the target's num-cores is {threads}, and it has "
-                f"{several(self.processors, 'processor')} to use"
-            )
+            own = several(self.processors, "processor")
+            return f"the target's num-cores is {threads}, and it has {own} to use"
         return ""
 
 
@@ -197,9 +185,6 @@ def abilities() -> Abilities:
     """Return what this machine can run."""
     cpu = codegen.llvm_get_system_cpu()
     own = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
-    return Abilities(
-        cpu=processor_name(),
-        triple=codegen.llvm_get_system_triple(),
-        features=sorted(codegen.llvm_get_cpu_features(own)),
-        processors=len(PROCESSORS),
-    )
+    features = sorted(codegen.llvm_get_cpu_features(own))
+    triple = codegen.llvm_get_system_triple()
+    return Abilities(processor_name(), triple, features, len(PROCESSORS))

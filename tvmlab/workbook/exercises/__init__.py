@@ -2,8 +2,7 @@
 
 Call a check with your answer. It prints ``done: ...`` and what holds now, or ``not yet: ...`` and
 what to look at: a shape, the first wrong value, the lines in which the IR differs. A check returns
-nothing and does not raise for a wrong answer. Each module holds the checks of three notebooks, and
-the worked solutions are in ``notebooks/solutions/``.
+nothing and does not raise for a wrong answer. The worked solutions are in ``notebooks/solutions/``.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from collections.abc import Callable
 from importlib import import_module
 
 _CHECKS = {
-    "basics": "wide_vectors fusion round_to_even dequantize guard register_tile",
-    "networks": "crop batch tile_choice choose scaled mended largest as_input",
-    "rewriting": "pad_stops drop_requantize fold_pad addition_pattern bill dense_pattern drop_one "
-    "blocked",
-    "measuring": "search_space wins servers words damaged_files data_begin whose holes gain",
+    "programs": "wide_vectors fusion round_to_even dequantize guard register_tile search_space "
+    "wins servers words damaged_files data_begin whose holes gain",
+    "graphs": "crop batch tile_choice choose scaled mended largest as_input pad_stops "
+    "drop_requantize fold_pad addition_pattern bill dense_pattern drop_one blocked",
 }
 _FROM = {f"check_{name}": module for module, names in _CHECKS.items() for name in names.split()}
 

@@ -19,7 +19,7 @@ from ...ir.patterns import DFPattern
 from ...support.wording import telling
 
 T = TypeVar("T")
-LONGEST = 40  # characters of an argument in a message
+Function = Callable[..., Any]  # of a learner
 LINES = 15  # of a difference; the last can say how many more there are
 # Names that a printer numbers: one operator more or less changes all names after it.
 NUMBERED = re.compile(r"%\d+|\b(?:lv|gv)\d*\b")
@@ -27,6 +27,12 @@ NUMBERED = re.compile(r"%\d+|\b(?:lv|gv)\d*\b")
 
 class Wrong(Exception):
     """An answer is not right yet; the message says why, and what to look at."""
+
+
+def require(holds: object, why: str) -> None:
+    """Raise `Wrong` if something does not hold."""
+    if not holds:
+        raise Wrong(why)
 
 
 def exercise(check: Callable[..., str]) -> Callable[..., None]:
@@ -59,16 +65,14 @@ def exercise(check: Callable[..., str]) -> Callable[..., None]:
 # What a learner wrote.
 
 
-def call(function: Callable[..., Any], *arguments: Any, returns: bool = True) -> Any:
+def call(function: Function, *arguments: Any, returns: bool = True) -> Any:
     """Call a learner's function; of its error, show the line of the function.
 
     The items of a generator come as a list, because its code runs only when they are asked for.
     `returns` says whether the function has to return something.
     """
-    plain = (bool, int, float, str, tuple, list)
-    texts = (repr(one) if isinstance(one, plain) else "..." for one in arguments)
-    shown = ", ".join(text if len(text) <= LONGEST else "..." for text in texts)
-    called = f"{getattr(function, '__name__', 'it')}({shown})"
+    shown = (repr(one) if isinstance(one, (int, float)) else "..." for one in arguments)
+    called = f"{getattr(function, '__name__', 'it')}({', '.join(shown)})"
     try:
         value = function(*arguments)
         value = list(value) if isinstance(value, Iterator) else value
@@ -77,8 +81,7 @@ def call(function: Callable[..., Any], *arguments: Any, returns: bool = True) ->
         for frame in traceback.extract_tb(error.__traceback__)[1:2]:
             what += f"\n  in the line: {frame.line}"
         raise Wrong(what) from error
-    if value is None and returns:
-        raise Wrong(f"{called} returns None: is a `return` missing?")
+    require(value is not None or not returns, f"{called} returns None: is a `return` missing?")
     return value
 
 
@@ -108,14 +111,11 @@ def whole(value: object, name: str) -> int:
 def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
     """Return an array of this shape, or say in which way its shape differs."""
     array = of_type(found, np.ndarray, name, "a NumPy array")
-    if array.ndim != len(wanted):
-        raise Wrong(f"{name} has the shape {array.shape}, expected {wanted}")
+    why = f"{name} has the shape {array.shape}, expected {wanted}"
+    require(array.ndim == len(wanted), why)
     for axis, off in enumerate(np.subtract(array.shape, wanted)):
-        if off:
-            raise Wrong(
-                f"{name} has the shape {array.shape}, expected {wanted}: axis {axis} is {abs(off)} "
-                f"too {'long' if off > 0 else 'short'}"
-            )
+        too = f"{abs(off)} too {'long' if off > 0 else 'short'}"
+        require(off == 0, f"{why}: axis {axis} is {too}")
     return array
 
 
@@ -137,20 +137,18 @@ def same_values(
 # Modules.
 
 
-def relay_pattern(make: Callable[[], DFPattern], name: str) -> DFPattern:
+def relay_pattern(make: Function, name: str) -> DFPattern:
     """Return the pattern of Relay's language that a learner's function makes."""
-    if isinstance(make, DFPattern):
-        raise Wrong(f"{name} is a pattern, expected a function that returns one")
+    made = isinstance(make, DFPattern)
+    require(not made, f"{name} is a pattern, expected a function that returns one")
     expected = "a pattern of Relay's language, from tvmlab.relay.dataflow_pattern"
     return of_type(call(make), DFPattern, f"{name}()", expected)
 
 
-def changed(
-    change: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule, name: str
-) -> tvm.IRModule:
+def changed(change: Function, mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Let a learner's pass change a copy of a module; the module itself stays as it is."""
-    if not callable(change):
-        raise Wrong(f"{name} is of type {type(change).__name__}, expected a pass or a function")
+    kind = type(change).__name__
+    require(callable(change), f"{name} is of type {kind}, expected a pass or a function")
     if isinstance(change, FunctionType) and change.__module__.startswith("tvm."):
         made = f"{change.__name__}()"
         raise Wrong(f"{name} is what makes a pass: call it, {made}, and take what it returns")

@@ -1,0 +1,396 @@
+"""The checks of notebooks 00, 01, 02, 07, 08 and 09: schedules, C++, commands and measurements."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import relax, s_tir, te
+
+from ... import cli
+from ...errors import ToolchainError
+from ...support import toolchain
+from ...support.wording import several
+from ...tuning.search import grid
+from . import judge
+from .judge import Function, Wrong, call, exercise, require
+
+EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+# The int8 results of numbers halfway between two integers, and of others.
+ROUNDED = (
+    {0.5: 0, 1.5: 2, 2.5: 2, -0.5: 0},
+    {1.0: 1, 0.9: 1, -1.2: -1, 3.4: 3, 1000.0: 127},
+)
+LANES, REGISTERS = 8, 16  # what AVX2 has for float32
+BAR = 0.7  # loads for each multiply-add
+
+LOOPS = ["i_0", "j_0", "k_0", "k_1", "i_1", "j_1"]
+WITHOUT, SPLITS = 48, 8  # points of the space without a split of k, and ways to split it
+RULE, EVEN = [100, 100, 200, 300, 300], [100, 100, 100, 200, 200]
+# What is true, and whether the candidate wins; the times of its rounds and of the rule's, in µs.
+DUELS = [
+    ("it is 5 percent slower, and lucky twice", False, [80, 105, 160, 315, 315], RULE),
+    ("it is 10 percent faster, and unlucky once", True, [90, 90, 990, 180, 180], EVEN),
+    ("it is 10 percent faster, and unlucky twice", True, [90, 90, 180, 900, 900], RULE),
+    ("it is 1 percent faster, which is not enough", False, [99, 99, 99, 198, 198], EVEN),
+    ("it is 3 percent faster, which is enough", True, [97, 97, 97, 194, 194], EVEN),
+]
+# Processes, seconds to build, seconds to run.
+POOLS = [(2, 1, 4), (2, 1, 1), (1, 4, 2), (4, 2, 3), (2, 4, 3), (1, 4, 5), (4, 4, 1)]
+
+MAPS = """\
+55d0c0000000-55d0c0004000 r--p 00000000 fe:00 11  /bin/deploy
+55d0c0004000-55d0c0030000 r-xp 00004000 fe:00 11  /bin/deploy
+7f0010000000-7f0010021000 rw-p 00000000 00:00 0
+7f17173db000-7f17173f2000 r-xp 00001000 fe:00 23  /dev/shm/a b/lib.so (deleted)"""
+LIBRARY = "/dev/shm/a b/lib.so (deleted)"
+PLACES: dict[int, tuple[tuple[str, int] | None, str]] = {
+    0x55D0C0004010: (("/bin/deploy", 0x4010), "the second line begins 0x4000 into its file"),
+    0x55D0C0003FFF: (("/bin/deploy", 0x3FFF), "the first line has it, code or not"),
+    0x7F17173DB000: ((LIBRARY, 0x1000), "a file's name may have spaces"),
+    0x7F17173F1FFF: ((LIBRARY, 0x17FFF), "it is the last address of its line"),
+    0x7F17173F2000: (None, "the end of a line does not belong to it"),
+    0x7F0010000008: (None, "no file is behind it"),
+    0x10: (None, "nothing is mapped there"),
+}
+TYPES = {"relu": "bool", "scale": "double", "channels": "short"}
+TYPES |= {"weights": "void*", "stride": "int", "pad": "char"}
+# A share of the time, and how many times as fast that is made.
+SHARES = [(0.5, 2), (0.9, 10), (0.9, math.inf), (0.25, 1), (0.1, 0.5)]
+
+
+@exercise
+def check_wide_vectors(wide: s_tir.Schedule) -> str:
+    """Check that the vectors of `wide` fill the registers of AVX-512.
+
+    `wide` is the notebook's schedule of the fused kernel, with another number of lanes.
+    """
+    lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
+    bits = f"{lanes} lanes of float32 are {lanes * 32} bits, and a register has 512"
+    require(lanes == 16, bits)
+    filled = any("vfmadd" in x and "%zmm" in x for x in judge.assembly(wide.mod, "x86-64-v4"))
+    require(filled, "no vfmadd uses a zmm register: is the loop over the lanes vectorized?")
+    return "the sums fill zmm registers"
+
+
+@exercise
+def check_fusion(pipeline: Function, mod: tvm.IRModule, extra_floats: int) -> str:
+    """Check `pipeline`, a pass that lowers without fusing, and what fusing saves.
+
+    `mod` is the notebook's model, a product, a sum and a ReLU with 8 x 16 results each;
+    `extra_floats` is how many more numbers are written without fusing.
+    """
+    modules = judge.changed(pipeline, mod, "pipeline"), relax.transform.LegalizeOps()(mod)
+    texts = [found["main"].script() for found in modules]  # without the kernels themselves
+    calls, operators = (text.count("R.call_tir(") for text in texts)
+    kernels = several(calls, "kernel") if calls else "no kernels"
+    why = f"the module calls {kernels}, one an operator would be {operators}"
+    require(calls == operators, f"{why}\n{judge.difference(*texts)}")
+    right = judge.whole(extra_floats, "extra_floats") == (operators - 1) * 8 * 16
+    require(right, f"{extra_floats}: count the results of the product and of the sum")
+    return "two intermediate results stay in registers in the fused, scheduled kernel"
+
+
+@exercise
+def check_round_to_even(edit: Function, work: Path) -> str:
+    """Check `edit`, which changes the quantizer's source to round halves to the even neighbour.
+
+    `edit` takes the text of ``quantize.cc`` and returns the new one; `work` is the notebook's copy
+    of the quantizer, built in its folder ``made``.
+    """
+    # Each try has a new path, because a library that is loaded is not loaded again.
+    copy = Path(tempfile.mkdtemp(dir=work.parent)) / "even"
+    shutil.copytree(work, copy, symlinks=True)
+    source = copy / "quantize.cc"
+    given = source.read_text(encoding="utf-8")
+    text = call(edit, given)
+    source.write_text(text, encoding="utf-8")
+    log = toolchain.run("make BUILD=made", cwd=copy).output
+    quantize = _exported(copy / "made/quantizer.so", "quantize")
+    unchanged = "quantize.cc has not changed, and " if text == given else ""
+    for expected in ROUNDED:
+        x, found = np.array([*expected], "float32"), np.zeros(len(expected), "int8")
+        call(quantize, x, np.ones(1, "float32"), np.zeros(1, "int32"), 0, found, returns=False)
+        wanted, became = [*expected.values()], f"{', '.join(map(str, expected))} become"
+        why = f"{unchanged}{became} {found.tolist()}, expected {wanted}"
+        require(found.tolist() == wanted, why)
+    return f"make compiled {log.count(' -c ')} object"
+
+
+@exercise
+def check_dequantize(source: str, work: Path) -> str:
+    """Check `source`, the text of ``dequantize.cc``, an extension that exports `dequantize`.
+
+    The extension is built beside the folder `work`.
+    """
+    require(EXPORT in source, f"dequantize.cc exports nothing: there is no {EXPORT}")
+    folder = Path(tempfile.mkdtemp(dir=work.parent))
+    file = folder / "dequantize.cc"
+    file.write_text(source, encoding="utf-8")
+    built = toolchain.build_extension([file], name="second", folder=folder)
+    # 127 less the zero point does not fit an int8.
+    q, out = np.array([-128, 0, 5, 127], "int8"), np.zeros(4, "float32")
+    call(_exported(built, "dequantize"), q, 0.5, -3, out, returns=False)
+    judge.same_values(out, np.array([-62.5, 1.5, 4.0, 65.0], "float32"), "out")
+    return "exact"
+
+
+def _exported(library: Path, name: str) -> Function:
+    """Load the library that a learner's source has become, and take a function from it."""
+    import tvm_ffi  # noqa: F401  (the library needs its own)
+
+    try:
+        # Otherwise the loader looks for a missing function at its call, and ends the process.
+        ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+    except OSError as error:
+        missing = str(error).split(": ")[-1]
+        raise Wrong(f"the library calls what is not there: {missing}") from error
+    exported: Function | None = getattr(toolchain.load_extension(library), name, None)
+    if exported is None:
+        raise Wrong(f"the library exports nothing by the name {name}")
+    return exported
+
+
+@exercise
+def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
+    """Check `factor`, by which a loop over a vector of `length` elements is split without a guard.
+
+    `factor` is the length of the inner loop, between the two numbers `within`.
+    """
+    smallest, largest = within
+    fits = smallest <= judge.whole(factor, "factor") <= largest
+    require(fits, f"{factor} is outside of {smallest} to {largest}")
+    a, b = (te.placeholder((length,), name=name) for name in "AB")
+    c = te.compute(a.shape, lambda i: a[i] + b[i], name="C")
+    sch = s_tir.Schedule(te.create_prim_func([a, b, c]))
+    sch.split(sch.get_loops(sch.get_sblock("C"))[0], factors=[None, factor])
+    blocks, left = divmod(length, factor)
+    full = f"{blocks} blocks are full, and the last has {left} elements"
+    for line in sch.mod["main"].script().splitlines():
+        require("T.where" not in line, f"{factor} leaves a guard: {full}\n  {line.strip()}")
+    return f"{blocks} blocks, and every block is full"
+
+
+@exercise
+def check_register_tile(tile: int, vectors: int, register_blocked: Function) -> str:
+    """Check a register tile for a processor with AVX2: few loads, and no spill.
+
+    `tile` is the number of rows, `vectors` that of vectors of eight float32 in a row, and
+    `register_blocked` the notebook's schedule: it takes the size of the matrices, the lanes,
+    `vectors`, `tile`, and by name `rows` and `depth` of the block in the cache.
+    """
+    tile, vectors = judge.whole(tile, "my_tile"), judge.whole(vectors, "my_vectors")
+    wanted = tile * vectors + vectors + 1
+    sizes = f"{tile} x {vectors} sums, {several(vectors, 'vector')} of B and a number of A"
+    registers = f"{sizes} want {wanted} registers, and there are {REGISTERS}"
+    require(wanted <= 8 * REGISTERS, registers)  # a larger tile takes too long to compile
+    sch = register_blocked(1024, LANES, vectors, tile, rows=8 * tile, depth=1)
+    loop = _multiply_add_loop(judge.assembly(sch.mod, "x86-64-v3"))
+    sums, spills = (sum(word in line for line in loop) for word in ("vfmadd", "(%rsp)"))
+    loads = sum("(" in line for line in loop) - spills
+    require(not spills, f"{spills} accesses to the stack: {registers}")
+    reuse = "with more rows, a vector of B would serve more sums"
+    if vectors == 1:
+        reuse = "a number of A serves one vector only"
+    counts = f"{loads} loads for {sums} multiply-adds"
+    require(loads < BAR * sums, f"{counts}, expected fewer than {BAR} each: {reuse}")
+    return f"{counts}, and all sums stay in registers"
+
+
+def _multiply_add_loop(lines: list[str]) -> list[str]:
+    """Return the instructions of the loop with the most multiply-adds for its length."""
+    start: dict[str, int] = {}
+    loops: list[list[str]] = []
+    for number, line in enumerate(lines):
+        if label := re.match(r"(\.LBB\w+):", line):
+            start[label[1]] = number
+        if (jump := re.match(r"\tj\w+\s+(\.LBB\w+)", line)) and jump[1] in start:
+            loops.append([one.strip() for one in lines[start[jump[1]] + 1 : number + 1]])
+    return max(loops, key=lambda loop: sum("vfmadd" in one for one in loop) / len(loop))
+
+
+@exercise
+def check_search_space(deeper: Function, product: tvm.IRModule) -> str:
+    """Check `deeper`, which makes a search space in which the loop over `k` is split as well.
+
+    `deeper` returns a schedule of the notebook's `product` of two matrices, with sampled decisions.
+    """
+    sch = judge.of_type(call(deeper), s_tir.Schedule, "deeper()", "a schedule")
+    names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
+    require(names == LOOPS, f"the loops are {' '.join(names)}, expected {' '.join(LOOPS)}")
+    count, wanted = grid.size(product, sch), WITHOUT * SPLITS
+    why = "as many as before: the split of k is not the tuner's choice"
+    if count != WITHOUT:
+        why = f"and {SPLITS} splits of k would make {wanted} of {WITHOUT}: "
+        why += "may its inner part have any size?"
+    require(count == wanted, f"{count} points, {why}")
+    return f"{count} points"
+
+
+@exercise
+def check_wins(wins: Function) -> str:
+    """Check `wins`, a comparison in which another process disturbs some rounds.
+
+    `wins` takes the times of the candidate and of the rule, round by round, and returns whether the
+    candidate wins.
+    """
+    for what, wanted, candidate, rule in DUELS:
+        verdict = "does not win" if wanted else "wins"
+        times = f"\n  candidate {candidate}\n  rule      {rule}"
+        # Copies, because the function may sort its lists in place.
+        right = call(wins, list(candidate), list(rule)) == wanted
+        require(right, f"the candidate {verdict}, but {what}{times}")
+    return "no neighbour decides"
+
+
+@exercise
+def check_servers(enough: Function) -> str:
+    """Check `enough`, which says how many servers keep the compilers busy.
+
+    `enough` takes the number of processes that compile, the seconds for one kernel to compile, and
+    those to measure it, and returns the number of servers.
+    """
+    for processes, build, run in POOLS:
+        kernels = processes * run / build
+        name = f"enough({processes}, {build}, {run})"
+        found, wanted = judge.whole(call(enough, processes, build, run), name), math.ceil(kernels)
+        waits = f"while a server measures for {run} s, they make {kernels:g} kernels"
+        require(found >= wanted, f"{name} gives {found}, and compilers wait: {waits}")
+        spare = f"{name} gives {found}, and {wanted} would do: a server is spare"
+        require(found <= wanted, spare)
+    return "no compiler waits, no server is spare"
+
+
+@exercise
+def check_words(options: str, folder: Path, *, target: str, shapes: str, linker: str) -> str:
+    """Check `options`, a piece of a command line that a shell cuts into words.
+
+    The shell runs in `folder`, with files whose names are like pieces of the shapes. The command
+    has to read `target`, `shapes`, and the linker's one option `linker`.
+    """
+    files = [f"{name}:{size}" for name in ("data", "mask") for size in ("8", "n")]
+    for name in files:
+        (folder / name).touch()
+    line = rf"printf '%s\n' compile MODEL {options}"
+    try:
+        cut = toolchain.run(line, cwd=folder).output.splitlines()
+    except ToolchainError as error:
+        raise Wrong(f"the shell cannot read it: {judge.complaint(error)}") from error
+    words, shown = set(cut), "\n  ".join(["", *cut[2:]])
+    tied = f"--cross-compiler-options={linker}" in words
+    for right, wrong in (
+        (not words & set(files), "the shell put names of files in the place of brackets"),
+        ({target, f"--target={target}"} & words, "the target is not one word"),
+        ({shapes, f"--input-shapes={shapes}"} & words, "the shapes are not one word"),
+        (tied, "the linker's option is not tied to --cross-compiler-options"),
+    ):
+        require(right, f"{wrong}:{shown}")
+    args = cli.parser().parse_args(cut)
+    return f"{args.target} {args.input_shapes} {args.cross_compiler_options}"
+
+
+@exercise
+def check_damaged_files(damaged_files: Function, package: Path) -> str:
+    """Check `damaged_files`, which finds damaged packages by their checksums.
+
+    `damaged_files` takes the content of files by their names and returns the names of damaged ones;
+    `package` is not damaged.
+    """
+    content = package.read_bytes()
+    damaged = {"cut.so": content[:-1000]}
+    for name, place in (("description.so", len(content) - 40), ("library.so", len(content) // 2)):
+        turned = bytearray(content)
+        turned[place] ^= 1
+        damaged[name] = bytes(turned)
+    found = sorted(call(damaged_files, {package.name: content, **damaged}))
+    why = f"{', '.join(damaged)} are damaged, and damaged_files finds {found}"
+    require(found == sorted(damaged), why)
+    return "it finds each damaged file, and no other"
+
+
+@exercise
+def check_data_begin(data_begin: Function, *, files: Iterable[tuple[int, int]]) -> str:
+    """Check `data_begin`, which finds where the data of an ``.npy`` file begin.
+
+    `data_begin` takes the bytes of a file and returns the place of the first one of the data;
+    `files` has the format's version and the number of named fields of each file, which make a
+    header long.
+    """
+    for version, fields in files:
+        array = np.zeros(3, [(f"field {place}", "f4") for place in range(fields)])
+        file = io.BytesIO()
+        np.lib.format.write_array(file, array, version=(version, 0))
+        wanted = len(file.getvalue()) - array.nbytes
+        name = f"data_begin for version {version} and {several(fields, 'named field')}"
+        found = judge.whole(call(data_begin, file.getvalue()), name)
+        require(found == wanted, f"{name} gives {found}, expected {wanted}")
+    return "wherever the header ends"
+
+
+@exercise
+def check_whose(whose: Function) -> str:
+    """Check `whose`, which finds the file behind an address.
+
+    `whose` takes an address and the text of ``/proc/PID/maps``, and returns the file and the place
+    in it, or None.
+    """
+    for address, (wanted, why) in PLACES.items():
+        found = call(whose, address, MAPS, returns=False)
+        right, given = (f"({at[0]!r}, {at[1]:#x})" if at else "None" for at in (wanted, found))
+        lines = MAPS.replace("\n", "\n  ")
+        hint = f"{address:#x} is {right}, and whose gives {given}: {why}\n  {lines}"
+        require((tuple(found) if found else None) == wanted, hint)
+    return "every address has its file"
+
+
+@exercise
+def check_holes(fields: str, *, size: int) -> str:
+    """Check `fields`, the declarations of a C++ struct, ordered so that it has no holes.
+
+    `size` is the bytes of the fields, and so of the smallest struct.
+    """
+    for name in TYPES:
+        require(re.search(rf"\b{name}\b", fields), f"the field {name} is missing")
+    # The address of a member tells its type; a bit field has no address.
+    same = " && ".join(
+        f"is_same_v<decltype(&Layer::{name}), {kind} Layer::*>" for name, kind in TYPES.items()
+    )
+    source = (
+        "#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
+        f"struct Layer {{\n{fields}\n}};\n"  # a directive has a line of its own
+        f"int main() {{ constexpr bool same = {same}, aligned = alignof(Layer) == alignof(double);"
+        'std::printf("%d %d %zu", same, aligned, sizeof(Layer)); }\n'
+    )
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "layer.cc").write_text(source, encoding="utf-8")
+        toolchain.run("g++ -std=c++17 -fmax-errors=1 layer.cc -o layer", cwd=place)
+        typed, aligned, found = map(int, toolchain.run("./layer", cwd=place).output.split())
+    require(typed, "a field has another type than it had")
+    require(aligned, "a field lies where the processor does not like it: the struct is packed")
+    require(found == size, f"{found} bytes, of which {found - size} are holes")
+    return f"{size} bytes"
+
+
+@exercise
+def check_gain(gain: Function) -> str:
+    """Check `gain`, which says how much a faster function gains for the whole.
+
+    `gain` takes the share of the time that a function takes, and how many times as fast it is made,
+    and returns how many times as fast the whole is then.
+    """
+    for share, times in SHARES:
+        stay, become = 1 - share, share / times
+        found, wanted = call(gain, share, times), 1 / (stay + become)
+        parts = f"of 1 second {stay:g} stay, and {share:g} become {become:g}"
+        why = f"gain({share}, {times}) is {found:.6g}, expected {wanted:.6g}: {parts}"
+        require(math.isclose(found, wanted, rel_tol=1e-6), why)  # float32 is good enough
+    return "the promise holds"
