@@ -175,12 +175,10 @@ def _recorded(
 
 def _has_regions(mod: IRModule) -> bool:
     """Return whether functions are for another compiler, or are nested in functions."""
-    return any(
-        (function.attrs and "Codegen" in function.attrs)
-        or any(isinstance(b.value, relax.Function) for x in function.body.blocks for b in x.bindings)
-        for function in mod.functions.values()
-        if isinstance(function, relax.Function)
-    )
+    functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]
+    blocks = [block for one in functions for block in one.body.blocks]
+    nested = [one for x in blocks for one in x.bindings if isinstance(one.value, relax.Function)]
+    return bool(nested) or any(one.attrs and "Codegen" in one.attrs for one in functions)
 
 
 def simplify(mod: IRModule) -> IRModule:

@@ -101,17 +101,6 @@ def test_the_numbers_of_measurements(samples: list[float], factor: float) -> Non
     assert found.ratio("a", to="b") * found.ratio("b", to="a") == pytest.approx(1)
 
 
-def test_the_table() -> None:
-    found = bench.Comparison(
-        {"ours": bench.Measurement((1e-3, 1e-3)), "the peer": bench.Measurement((2e-3, 2e-3))}
-    )
-    assert str(found).splitlines() == [
-        "          median  spread  over the peer",
-        "ours        1 ms      0%  0.50",
-        "the peer    2 ms      0%  1.00",
-    ]
-
-
 # Peers.
 
 

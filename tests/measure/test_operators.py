@@ -5,7 +5,6 @@ from __future__ import annotations
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-import tvmlab
 from tvmlab.measure.operators import Row, operators
 
 
@@ -34,17 +33,3 @@ def test_operators() -> None:
     lines = str(found).splitlines()
     assert lines[0].split() == ["operator", "calls", "multiply-accumulates", "share"]
     assert lines[-1].split() == ["all", "5", "12", "100.0%"]
-
-
-def test_operators_of_a_partitioned_network() -> None:
-    from tvmlab import npu
-    from tvmlab.models.resnet8 import resnet8_tflite
-    from tvmlab.qnn.transform import FakeQuantizationToInteger
-
-    mod = FakeQuantizationToInteger()(tvmlab.load(resnet8_tflite()))
-    before, after = (
-        {row.operator: (row.calls, row.macs) for row in operators(each).rows}
-        for each in (mod, npu.partition(mod))
-    )
-    assert before["qnn.conv2d"] == after["qnn.conv2d"]
-    assert sum(macs for _, macs in after.values()) == 12_501_632

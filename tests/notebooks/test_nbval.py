@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nbformat import NotebookNode
 
 from notebooks import ROOT
 from tests.notebooks.checked import code, run_nbval, sample, stream, written
@@ -17,22 +15,10 @@ from tests.notebooks.checked import code, run_nbval, sample, stream, written
 SHARED = f"{ROOT / 'tests' / 'offline'}{os.pathsep}{ROOT}"  # with the repository's conftest.py
 
 
-def digit_changed(cell: NotebookNode) -> None:
-    cell.outputs[0].text = cell.outputs[0].text.replace("10", "11")
-
-
-def output_deleted(cell: NotebookNode) -> None:
-    cell.outputs.pop()
-
-
-def line_added(cell: NotebookNode) -> None:
-    cell.outputs[0].text += "another line\n"
-
-
-@pytest.mark.parametrize("change", [digit_changed, output_deleted, line_added])
-def test_a_changed_output_fails(change: Callable[[NotebookNode], None], tmp_path: Path) -> None:
+def test_a_changed_output_fails(tmp_path: Path) -> None:
     notebook = sample()
-    change(next(cell for cell in notebook.cells if cell.id == "pair"))
+    (cell,) = [cell for cell in notebook.cells if cell.id == "pair"]
+    cell.outputs[0].text = cell.outputs[0].text.replace("10", "11")
     cells, text = run_nbval(written(tmp_path, notebook))
     assert [name for name, said in cells.items() if said] == ["Cell 1"], text
     assert "Cell outputs differ" in cells["Cell 1"]

@@ -29,7 +29,7 @@ REFUSED = {
     ' socket.create_connection(("192.0.2.1", 80))\'], capture_output=True, text=True).stderr)',
 }
 LOOPBACK = """
-import http.server, os, socket, tempfile, threading, urllib.request
+import http.server, socket, threading, urllib.request
 
 server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -40,12 +40,6 @@ receiver = socket.socket(type=socket.SOCK_DGRAM)
 receiver.bind(("127.0.0.1", 0))
 socket.socket(type=socket.SOCK_DGRAM).sendto(b"datagram", receiver.getsockname())
 print(receiver.recv(100).decode())
-with tempfile.TemporaryDirectory() as folder:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.path.join(folder, "s"))
-    listener.listen()
-    socket.socket(socket.AF_UNIX).connect(os.path.join(folder, "s"))
-    print("unix")
 """
 
 
@@ -83,21 +77,7 @@ print(json.dumps(said))
 
 def test_this_machine_stays_open(tmp_path: Path) -> None:
     run = python(LOOPBACK, tmp_path)
-    assert run.stdout.split() == ["200", "200", "True", "True", "datagram", "unix"], run.stderr
-
-
-def test_other_programs_are_sent_to_a_closed_port(tmp_path: Path) -> None:
-    source = """
-import os, urllib.request
-for name in ("http_proxy", "HTTPS_PROXY", "all_proxy"):
-    print(os.environ[name])
-try:
-    urllib.request.urlopen("http://example.org")
-except OSError as error:
-    print("refused" in str(error))
-"""
-    run = python(source, tmp_path, http_proxy="http://proxy.example.org:3128")
-    assert run.stdout.split() == ["http://127.0.0.1:9"] * 3 + ["True"], run.stderr
+    assert run.stdout.split() == ["200", "200", "True", "True", "datagram"], run.stderr
 
 
 def test_a_kernel_is_offline_and_so_are_its_children(tmp_path: Path) -> None:

@@ -85,14 +85,6 @@ def test_every_direct_dependency_has_one_pin_that_satisfies_it(where: dict[str, 
         assert requirement.specifier.contains(found[0], prereleases=True), (requirement, found)
 
 
-def test_the_heavy_extra_is_in_no_lock() -> None:
-    """OpenVINO, of 180 MB, is for those alone who ask for it."""
-    (extras,) = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    declared: dict[str, list[str]] = project()["optional-dependencies"]  # type: ignore[assignment]
-    assert extras.split() == [extra for extra in declared if extra != "rivals"]
-    assert not [pin for pin in pinned() if pin.name == "openvino"]
-
-
 def test_setup_and_conda_take_the_pythons_that_the_package_takes() -> None:
     declared = SpecifierSet(str(project()["requires-python"]))
     assert [f"3.{n}" for n in range(20) if f"3.{n}.5" in declared] == list(PYTHONS)
@@ -107,15 +99,6 @@ def conda() -> list[str]:
     """Return conda's own dependencies, the pip section left out."""
     table = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     return [line for line in table["dependencies"] if isinstance(line, str)]
-
-
-def test_conda_installs_the_same_pins_and_the_package_by_pip() -> None:
-    table = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
-    assert table["name"] == project()["name"]
-    (section,) = [line for line in table["dependencies"] if isinstance(line, dict)]
-    assert section == {"pip": ["-r requirements.txt", "-e ."]}
-    assert "pip" in conda()
-    assert len(conda()) == 2  # Nothing beside Python and pip, so nothing unpinned.
 
 
 def test_help_lists_every_target_and_make_alone_is_help() -> None:

@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,16 +149,11 @@ def test_a_first_call_installs_and_a_second_does_nothing(checkout: Checkout) -> 
     assert checkout.log() == []
 
 
-@pytest.mark.parametrize(
-    "name", ["requirements.txt", "pyproject.toml", "tvmlab/assets/tvm-ffi-source.txt"]
-)
-def test_a_changed_input_is_installed_into_the_same_environment(
-    checkout: Checkout, name: str
-) -> None:
+def test_a_changed_input_is_installed_into_the_same_environment(checkout: Checkout) -> None:
     checkout.python("python3", "3.12")
     checkout.setup()
     checkout.log()
-    with (checkout.folder / name).open("a") as file:
+    with (checkout.folder / "requirements.txt").open("a") as file:
         file.write("# changed\n")
     assert checkout.setup().returncode == 0
     log = checkout.log()
@@ -229,28 +223,11 @@ def test_a_set_up_that_ends_in_the_middle_is_repaired(checkout: Checkout, accide
     assert checkout.log() == []
 
 
-def vanish(checkout: Checkout) -> None:
-    (checkout.folder / ".venv" / "bin" / "python").unlink()
-
-
-def replace(checkout: Checkout) -> None:
-    """What an upgrade of the system does to an environment that links to its python3."""
-    checkout.python("python3", "3.13")
-    shutil.copy(checkout.bin / "python3", checkout.folder / ".venv" / "bin" / "python")
-
-
-def move(checkout: Checkout) -> None:
-    checkout.folder = checkout.folder.rename(checkout.folder.parent / "moved")
-
-
-@pytest.mark.parametrize("accident", [vanish, replace, move])
-def test_an_environment_that_lost_its_ground_is_made_anew(
-    checkout: Checkout, accident: Callable[[Checkout], None]
-) -> None:
+def test_an_environment_that_lost_its_python_is_made_anew(checkout: Checkout) -> None:
     checkout.python("python3", "3.12")
     checkout.setup()
     checkout.log()
-    accident(checkout)
+    (checkout.folder / ".venv" / "bin" / "python").unlink()
     done = checkout.setup()
     assert (done.returncode, done.stderr) == (0, "")
     log = checkout.log()

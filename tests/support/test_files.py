@@ -25,30 +25,18 @@ def test_until_the_block_ends_the_old_file_is_there(tmp_path: Path) -> None:
     assert mode(path) == 0o640
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_block_that_fails_changes_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-
-    def fail() -> None:
-        with whole(path) as part:
-            part.write_text("half")
-            raise error("why")
-
-    with pytest.raises(error, match="why"):
-        fail()
+    with pytest.raises(KeyboardInterrupt), whole(path) as part:  # noqa: PT012
+        part.write_text("half")
+        raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("no/such/folder", FileNotFoundError),
-        ("folder", IsADirectoryError),
-        ("file/below", NotADirectoryError),
-        ("nul\0", ValueError),
-    ],
+    ("name", "error"), [("no/such/folder", FileNotFoundError), ("folder", IsADirectoryError)]
 )
 def test_a_place_that_cannot_be_written(tmp_path: Path, name: str, error: type[Exception]) -> None:
     (tmp_path / "folder").mkdir()

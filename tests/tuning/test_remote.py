@@ -14,7 +14,7 @@ from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
 from tests.tuning import kernels
 from tvmlab import host_target
-from tvmlab.errors import RemoteError, TargetError, TuningError
+from tvmlab.errors import RemoteError, TargetError
 from tvmlab.runtime.tracker import Tracker
 from tvmlab.support.host import processor_name
 from tvmlab.tuning import measurers
@@ -150,13 +150,6 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
         with pytest.raises(RemoteError, match="does not answer"):
             list(rest)
         late[0].end()
-
-
-def test_all_servers_are_taken(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tracker, "request", lambda *_: None)
-    with pytest.raises(TuningError, match="No server was free"):
-        list(measurer.measure([kernels.adds(1.0)]))
-    assert "cannot be compiled" in measurer.duel([kernels.ForDevices], 2)[0].error
 
 
 def test_no_tracker_or_no_server_of_the_key(farm: tuple[str, list[Running]]) -> None:

@@ -1,10 +1,8 @@
 """All tasks of a module: whose turn it is, layouts that tasks share, interrupts, the report."""
 
 import gc
-import itertools
 import math
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +10,7 @@ from tests.tuning.searches import TARGET, FakeMeasurer, default_time, loops, run
 from tvmlab.errors import TuningError
 from tvmlab.records.entries import workload_id
 from tvmlab.records.records import Records
-from tvmlab.tuning import report as reports
-from tvmlab.tuning.report import Progress, Report, TaskReport
+from tvmlab.tuning.report import Report, TaskReport
 from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.tasksearch import Options
 
@@ -111,19 +108,6 @@ def test_the_report_adds_up():
         "all calls: 7.000 ms before, 4.000 ms after (0.57); 4 candidates measured in 12 s",
     ]
     assert "; 1 candidate measured in 12 s" in str(Report((one,), 12.0, 1))
-
-
-def test_lines_are_few_and_whole(capsys, monkeypatch):
-    """A line every five seconds and at the end, with the best and the rule."""
-    seconds = itertools.count()
-    monkeypatch.setattr(reports, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    shown = Progress(40, silent=False, done=20)
-    for done in range(20, 40):
-        shown.done += 1
-        shown.show(f"conv2d {done + 1}/40", last=done == 39)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "21/40: conv2d 21/40"
-    assert [line.split("/")[0] for line in lines] == ["21", "26", "31", "36", "40"]
 
 
 @pytest.mark.parametrize("how", [False, "auto"])

@@ -8,20 +8,16 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
-from tests.records.records import verdict
 from tests.tuning.searches import (
     FakeMeasurer,
     default_time,
     loops,
     run,
     task,
-    tiled,
 )
 from tvmlab.errors import RecordError, TuningError
-from tvmlab.records.entries import as_data
 from tvmlab.tuning import Measure, Records
 from tvmlab.tuning.kernels import fingerprint
-from tvmlab.tuning.tasksearch import Options
 
 
 def test_what_was_decided_meets_the_rule_again(tmp_path):
@@ -35,18 +31,6 @@ def test_what_was_decided_meets_the_rule_again(tmp_path):
     second = Records(path).verdicts[-1]
     assert second.trace == first.trace
     assert report.tasks[0].ratio == first.ratio < 0.6
-
-
-def test_what_was_imported_meets_the_rule(tmp_path):
-    """Results of MetaSchedule's are no trials, and are not lost by tuning."""
-    path = tmp_path / "r"
-    sch = tiled(task().variants[0].module)
-    records = Records(path)
-    named = records.workload(task().variants[0].module)
-    records.append(verdict(named, rule=0.0, trace=as_data(sch.trace), ratios=()))
-    report, _ = run([task()], path, trials=1, tuner="random")
-    assert Records(path).verdicts[-1].trace == as_data(sch.trace)
-    assert report.tasks[0].ratio < 0.9
 
 
 def test_what_was_decided_is_decided_again_when_asked(tmp_path):
@@ -67,22 +51,6 @@ def test_what_was_decided_is_decided_again_when_asked(tmp_path):
     assert after["b"] == before["b"]
     assert after["a"] != before["a"]
     assert after["a"].stays
-
-
-def test_seconds_end_the_decisions_too(tmp_path, monkeypatch):
-    """What has had no turn stays undecided, and the next run decides."""
-    slow = FakeMeasurer()
-    monkeypatch.setattr(Options, "spent", property(lambda _: 0.7 * len(slow.duels)))
-    several = [task(8 * k, f"t{k}", calls=k) for k in (1, 2, 3, 4)]
-    how = {"trials": 4, "tuner": "random"}
-    report, _ = run(several, tmp_path / "r", slow, seconds=2.5, **how)
-    assert len(slow.duels) < 16
-    undecided = [row.name for row in report.tasks if not row.decided]
-    assert undecided
-    assert undecided == [row.name for row in report.tasks][-len(undecided) :]
-    assert "   -  " in str(report)
-    report, _ = run(several, tmp_path / "r", **how)
-    assert all(row.decided for row in report.tasks)
 
 
 def test_what_is_no_number_is_compared_too(tmp_path):

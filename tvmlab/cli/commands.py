@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, ShapeError
+from .. import __version__
+from ..errors import InputError
 from ..ir.values import Output
 from ..support.wording import table
 from . import options
@@ -56,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=20),
         allow_abbrev=False,
     )
-    made.add_argument("--version", action=_Version, nargs=0, help="print versions, and exit")
+    made.add_argument("--version", action="version", version=f"tvmlab {__version__}")
     commands = made.add_subparsers(
         required=True, metavar="COMMAND", title="commands", parser_class=options.Parser
     )
@@ -73,17 +74,6 @@ def parser() -> argparse.ArgumentParser:
         )
         one.set_defaults(run=run, json=False)
     return made
-
-
-class _Version(argparse.Action):
-    """Prints the versions of installed packages, because importing TVM would take seconds."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        names = ("tvmlab", "apache-tvm", "apache-tvm-ffi", "numpy")
-        print(", ".join(f"{name} {version(name)}" for name in names))
-        parser.exit()
 
 
 @command(
@@ -108,6 +98,8 @@ def _compile(args: argparse.Namespace) -> Answer:
       tvmlab compile digits_resnet -o digits.so --dump-code relax,asm
       tvmlab compile digits_resnet --target "llvm -mcpu=x86-64-v3 -num-cores=2" -o v3.so
     """
+    from tvm import relax
+
     from .. import compile
     from ..runtime import package
     from ..support.target import split_target
@@ -116,8 +108,9 @@ def _compile(args: argparse.Namespace) -> Answer:
     options.check_files([args.model, args.tuning_records], [args.output])
     package.check_name(Path(args.output))
     mod = options.load_model(args.model, args.input_shapes)
-    if args.desired_layout:
-        mod = _in_layout(mod, args.desired_layout)
+    if layout := args.desired_layout:
+        convert = relax.transform.ConvertLayout({"relax.nn.conv2d": [layout, WEIGHTS[layout]]})
+        mod = convert(mod)  # inputs and outputs stay as they are
     if accelerator:
         mod = options.to_integers(mod)
     made = compile(mod, args.target, records=args.tuning_records)
@@ -140,13 +133,6 @@ def _compile(args: argparse.Namespace) -> Answer:
         lines.append(f"{accelerator} computes no part; `tvmlab partition` lists the reasons")
     functions = [asdict(kernel) for kernel in kernels]
     return "\n".join(lines), {"output": args.output, **asdict(found), "functions": functions}
-
-
-def _in_layout(mod: IRModule, layout: str) -> IRModule:
-    """Convert convolutions by TVM's own pass; inputs and outputs stay as they are."""
-    from tvm import relax
-
-    return relax.transform.ConvertLayout({"relax.nn.conv2d": [layout, WEIGHTS[layout]]})(mod)
 
 
 def _code(form: str, mod: IRModule, made: Executable) -> str:
@@ -197,7 +183,10 @@ def _run(args: argparse.Namespace) -> Answer:
         time = program.time(*inputs, repeats=args.repeat) if args.print_time else None
     found = [Output(name, array.shape, str(array.dtype)) for name, array in outputs.items()]
     data: dict[str, Any] = {"outputs": [asdict(one) for one in found]}
-    lines = [f"{one}{_range(outputs[one.name])}" for one in found]
+    lines = [
+        f"{one}, from {float(x.min()):.6g} to {float(x.max()):.6g}" if x.size else str(one)
+        for one, x in zip(found, outputs.values(), strict=True)
+    ]
     if args.outputs:
         arrays.save_arrays(args.outputs, outputs)
         lines = [f"{args.outputs}: {', '.join(outputs)}"]
@@ -226,11 +215,6 @@ def _program(args: argparse.Namespace) -> AbstractContextManager[Executable | Re
 
     where = {"tracker": args.rpc_tracker, "server": args.rpc_server}
     return RemoteExecutable(args.program, key=args.rpc_key, **where)
-
-
-def _range(array: Any) -> str:
-    """Return the least and the greatest value in words; an empty array has none."""
-    return f", from {float(array.min()):.6g} to {float(array.max()):.6g}" if array.size else ""
 
 
 def _top(array: Any, count: int) -> list[dict[str, Any]]:
@@ -281,7 +265,8 @@ def _show(args: argparse.Namespace) -> Answer:
     options.check_files([args.model], [args.output])
     data: dict[str, Any]
     if args.format != "operators":
-        text = _text(args.format, _with_open_shapes(args), bool(args.output)).rstrip("\n")
+        mod = options.load_model(args.model, args.input_shapes, keep_open=True)
+        text = _text(args.format, mod, bool(args.output)).rstrip("\n")
         data = {"text": text}
     elif options.is_package(args.model):
         from ..runtime import package
@@ -291,22 +276,12 @@ def _show(args: argparse.Namespace) -> Answer:
     else:
         from ..measure.operators import operators
 
-        found = operators(_with_open_shapes(args))
+        found = operators(options.load_model(args.model, args.input_shapes, keep_open=True))
         text, data = str(found), {"operators": [asdict(one) for one in found.rows]}
     if args.output:
         Path(args.output).write_text(text + "\n", encoding="utf-8")
         text = f"{args.output}: written"
     return text, data
-
-
-def _with_open_shapes(args: argparse.Namespace) -> IRModule:
-    """Import a model and leave its open sizes open, because nothing is compiled."""
-    try:
-        return options.load_model(args.model, args.input_shapes)
-    except ShapeError as error:
-        if error.shapes is None:
-            raise
-        return options.load_model(args.model, error.shapes)
 
 
 @command("partition", *MODEL, option("-o --output", "FILE", "write the result as TVMScript"))

@@ -160,8 +160,8 @@ def is_package(name: str) -> bool:
     return name.endswith((".so", ".tar"))
 
 
-def load_model(name: str, shapes: Shapes | None = None) -> IRModule:
-    """Import a model; the error for open shapes says how to write ``--input-shapes``."""
+def load_model(name: str, shapes: Shapes | None = None, *, keep_open: bool = False) -> IRModule:
+    """Import a model; keep its open sizes, or say how to write ``--input-shapes`` for them."""
     from .. import load, models
     from ..models.resnet8 import resnet8_tflite
 
@@ -171,6 +171,8 @@ def load_model(name: str, shapes: Shapes | None = None) -> IRModule:
     try:
         return load(model, shapes=shapes)
     except ShapeError as error:
+        if error.shapes is not None and keep_open:
+            return load(model, shapes=error.shapes)
         if error.shapes is not None:
             named = (f"{key}:[{','.join(map(str, dims))}]" for key, dims in error.shapes.items())
             error.fix = (

@@ -75,7 +75,8 @@ class OnnxRuntime:
             outputs = self._session.run(None, dict(zip(self._names, inputs, strict=True)))
         except Exception as error:
             raise InputError(
-                f"ONNX Runtime does not run on these {len(inputs)} inputs: {telling(error)}",
+                f"the model does not run on these {len(inputs)} inputs: {telling(error)}",
+                where="ONNX Runtime",
                 fix=f"it takes {', '.join(self._names) or 'no inputs'}",
             ) from error
         return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -44,7 +44,8 @@ def core_of(cpu: int) -> tuple[str, ...]:
     """Return the package and the core of a logical processor."""
     topology = f"/sys/devices/system/cpu/cpu{cpu}/topology"
     try:
-        return tuple(Path(f"{topology}/{x}").read_text() for x in ("physical_package_id", "core_id"))
+        names = "physical_package_id", "core_id"
+        return tuple(Path(f"{topology}/{name}").read_text() for name in names)
     except OSError:
         return ("cpu", str(cpu))
 

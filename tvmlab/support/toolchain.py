@@ -105,9 +105,8 @@ def find_tool(name: str) -> Tool:
 
 
 def compiler() -> Tool:
-    """Find the C++ compiler: `CXX` if it is set, else g++, else clang++."""
-    known = [one for one in ("g++", "clang++") if shutil.which(one, path=_search_path())]
-    return find_tool(os.environ.get("CXX") or (known or ["g++"])[0])
+    """Find the C++ compiler: `CXX` if it is set, else g++."""
+    return find_tool(os.environ.get("CXX") or "g++")
 
 
 def linker(triple: str) -> Path:
@@ -258,9 +257,9 @@ def build_with_cmake(
 
     def build(made: Path) -> None:
         with tempfile.TemporaryDirectory() as work:
+            # On the command line, so that no variable of the environment changes the build.
             tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
-            # On the command line, so that no variable of the environment changes it.
-            tools.append("-DCMAKE_BUILD_TYPE=Release")
+            tools += ["-DCMAKE_BUILD_TYPE=Release"]
             run([cmake.path, "-S", source, "-B", work, "-G", "Ninja", *tools, *options])
             run([cmake.path, "--build", work, "--target", name])
             shutil.copy(Path(work) / file, made)  # with its mode: programs can be executed
