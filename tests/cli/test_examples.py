@@ -30,7 +30,7 @@ LINES = {name: examples(name) for name in sorted(set(commands()) - set(FOREVER))
 LINES["README"] = re.findall(r"^tvmlab .*", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-# `test_measure.py` runs these two as well.
+# `test_model.py` runs these two as well.
 NAMES = [pytest.param(x, marks=long) if x in ("bench", "tune") else x for x in LINES]
 
 

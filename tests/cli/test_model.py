@@ -1,7 +1,8 @@
-"""`tvmlab compile`, `run`, `show` and `partition` do what the package's functions do."""
+"""The commands do what the package's functions do."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -180,6 +181,7 @@ def test_another_linker(program: Program) -> None:
         ("show digits_resnet --input-shapes datum:[1]", "no input named 'datum'"),
         ("compile digits_resnet -o a.tar", "its name ends in .so (a.tar); to do: save it as"),
         ("run none.so --fill ones", "there is no such file (none.so)"),
+        ("tune dense.onnx -o r.jsonl --rpc-tracker nonsense", "its host and its port"),
         ("run dense.onnx", "to do: pass x: float32[2, 4] in an .npz file with -i"),
         (
             "run dense.onnx --fill ones --rpc-server 127.0.0.1:1",
@@ -194,3 +196,36 @@ def test_errors_in_words(line: str, words: str, program: Program) -> None:
     assert words in done.said
     assert done.out == ""
     assert Path("old.onnx").read_bytes() == b"not a model"
+
+
+def test_tune(program: Program) -> None:
+    line = "tune dense.onnx -o r.jsonl --trials 2 --total-trials 2 --tuner random --json"
+    done = program(line)
+    assert done.code == 0, done.err
+    assert done.data["measured"] == 2
+    assert {"name", "calls", "rule", "tuned", "decided"} <= set(done.data["tasks"][0])
+    assert len(Path("r.jsonl").read_text().splitlines()) >= 2
+    assert program("compile dense.onnx --tuning-records r.jsonl").code == 0
+    before = Path("r.jsonl").read_text()
+    assert program(line).data["measured"] == 0
+    assert Path("r.jsonl").read_text() == before
+    assert program(f"{line} --again").data["measured"] == 0
+    assert Path("r.jsonl").read_text().startswith(before)
+    assert Path("r.jsonl").read_text().count('"kind":"verdict"') > before.count('"kind":"verdict"')
+
+
+def test_bench(program: Program, package: str) -> None:
+    line = f"bench {package} conv.onnx {package} --peer conv.onnx --repeat 2"
+    done = program(f"{line} --json")
+    names = [package, "conv.onnx", f"{package} (2)", "ONNX Runtime"]
+    assert list(done.data["seconds"]) == names
+    assert all(len(one["samples"]) == 2 for one in done.data["seconds"].values())
+    assert "over ONNX Runtime" in program(line).out
+    assert program(f"bench {package} --repeat 2").out.endswith("2 samples)\n")
+
+
+def test_profile(program: Program, package: str) -> None:
+    done = program(f"profile {package} --repeat 1 --flame flame.svg --trace trace.json --json")
+    assert done.code == 0, done.err
+    assert json.loads(Path("trace.json").read_text())
+    assert Path("flame.svg").read_text().lstrip().startswith("<")

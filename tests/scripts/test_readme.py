@@ -1,4 +1,4 @@
-"""README says what is so: its table, its figure, its commands and its code are checked."""
+"""README, CONTRIBUTING and CHANGELOG: commands, files, tables and code are what they say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,25 @@ def test_make_targets_exist(target: str) -> None:
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README + CHINESE))))
 def test_links_resolve(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
+
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+# Named before the file.
+FOLDERS = ("", "tvmlab/qnn/", "tvmlab/ir/", "tvmlab/schedule/", "tvmlab/npu/", "tests/")
+
+
+def test_files_folders_and_commands_exist() -> None:
+    files = re.findall(r"`([\w./-]+(?:\.\w+|/))`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
+    files = [name for name in files if not name.startswith(("tvmlab.", "npu."))]
+    commands = re.findall(r"(?<=[ `=])((?:tests|notebooks|scripts)/[\w./*-]*\w)", TEXT)
+    assert len(files) > 20
+    assert len(commands) > 10
+    named = {name for name in files + commands if "NN_" not in name}
+    assert [x for x in named if not any(list(ROOT.glob(folder + x)) for folder in FOLDERS)] == []
+
+
+def test_the_newest_change_is_of_this_version() -> None:
+    newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert newest is not None
+    assert newest[1] == project["version"]

@@ -1,7 +1,8 @@
-"""Measuring on this machine: batches, what goes wrong in them, duels, and processes that end."""
+"""Measuring on this machine: batches, what goes wrong, duels, ends of processes, and answers."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import tvm
@@ -19,8 +21,9 @@ from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
 from tvmlab.tuning import measurers
-from tvmlab.tuning.kernels import Measure, Outcome
+from tvmlab.tuning.kernels import Measure, Outcome, build, fingerprint, inputs, measure
 from tvmlab.tuning.measurers import LocalMeasurer
+from tvmlab.tuning.tasksearch import same_answer
 
 QUICK = Measure(repeat=2, timeout=5.0)
 
@@ -100,7 +103,7 @@ def test_a_duel(measurer: LocalMeasurer) -> None:
     [
         ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 2}, "lacks"),
         ({"kind": "llvm", "mcpu": "sapphirerapids", "mattr": ["+amx-fp8"], "num-cores": 2}, "amx"),
-        ({"kind": "cuda", "arch": "sm_80"}, "not on cuda"),
+        ({"kind": "cuda", "arch": "sm_80"}, "cuda is not a kind of CPU"),
         ({"kind": "llvm", "num-cores": 5000}, r"num-cores is 5000, and it(.|\n)*host_target"),
     ],
 )
@@ -164,3 +167,34 @@ def test_processes_end_with_the_parent(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     assert psutil.wait_procs(running, timeout=60)[1] == []
+
+
+TARGET = json.loads(str(host_target()))
+HOW = Measure(repeat=3)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "int64", "float32"])
+def test_what_is_not_written_is_no_zero(dtype: str) -> None:
+    read, unwritten = inputs((((90,), dtype), ((90,), dtype)), (1,))
+    assert str(read.dtype) == str(unwritten.dtype) == dtype
+    assert fingerprint([unwritten]) != fingerprint([np.zeros_like(unwritten)])
+    if "int" in dtype and not dtype.endswith("int8"):
+        assert not read.any()
+        assert unwritten.all()
+
+
+def test_a_kernel_that_leaves_half_of_its_output() -> None:
+    whole, half = (
+        build(tvm.ir.save_json(kernel), TARGET) for kernel in (kernels.Counts, kernels.CountsHalf)
+    )
+    for other, same in ((half, False), (whole, True)):
+        one, two = measure([whole, other], HOW, 0)
+        assert same_answer(one.answer, two.answer, [0.0]) is same
+
+
+def test_the_answer_is_that_of_what_is_written() -> None:
+    kernel = build(tvm.ir.save_json(kernels.adds(1.0)), TARGET)
+    x, y = inputs(kernel.arguments, kernel.outputs)
+    assert not np.array_equal(x, y)  # each has its own numbers
+    (outcome,) = measure([kernel], HOW, 0)
+    assert list(outcome.answer) == pytest.approx(fingerprint([x + np.float32(1)]))

@@ -1,4 +1,4 @@
-"""The last word on tasks: what it needs to be taken back, and what it survives."""
+"""Verdicts on tasks, and layouts that tasks of one operator share."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from tvm.ir import IRModule
 
 import tvmlab
 from tests.tuning.searches import (
+    TARGET,
     FakeMeasurer,
     default_time,
     loops,
+    matmul,
     run,
     task,
+    variant,
 )
 from tvmlab.errors import RecordError, TuningError
-from tvmlab.tuning import Measure, Records
-from tvmlab.tuning.kernels import fingerprint
+from tvmlab.records.records import Records
+from tvmlab.tuning.extract import Task
+from tvmlab.tuning.kernels import Measure, fingerprint
 
 
 def test_what_was_decided_meets_the_rule_again(tmp_path):
@@ -97,3 +101,56 @@ def test_what_tune_cannot_be_asked(tmp_path, wrong, error, said):
     with pytest.raises(error, match=said):
         tvmlab.tune(IRModule(), **{"records": tmp_path / "r", "progress": False, **wrong})
     assert not (tmp_path / "r").exists()
+
+
+def packed(n: int = 16, layout: str = "x4", calls: int = 1, operator: str = "conv:1") -> Task:
+    """A task of two variants, told apart by their reductions: 8 the rule's, 4 the other's."""
+    variants = (variant(matmul(n, 16, 8)), variant(matmul(n, 16, 4), layout))
+    return Task(f"matmul_{n}", operator, TARGET, calls, 2.0 * n * 16 * 8, variants)
+
+
+def times(others: dict[int, float], search: float = 1.0) -> FakeMeasurer:
+    """The rule takes 1 ms, the other layout's rule a part of it by size, candidates a part of both.
+
+    A part of `others` or 1 is what a rule takes; `search` is a candidate's part of its rule.
+    """
+
+    def seconds(kernel):
+        n, k = (int(size) for size in kernel["main"].params[0].shape)
+        rule = 1e-3 if k == 8 else 1e-3 * others[n]
+        return rule if len(loops(kernel)) == 3 else rule * search
+
+    return FakeMeasurer(time=seconds)
+
+
+def decided(path) -> set[str]:
+    """The layouts of all verdicts."""
+    return {one.layout for one in Records(path).verdicts}
+
+
+def reductions(measurer: FakeMeasurer) -> set[int]:
+    """What tells the layouts of the candidates apart."""
+    searched = [kernel for kernel in measurer.kernels if len(loops(kernel)) > 3]
+    return {int(kernel["main"].params[0].shape[1]) for kernel in searched}
+
+
+@pytest.mark.parametrize(
+    ("others", "search", "layout", "ratios"),
+    [
+        # All gain: the heaviest task chooses, and all are searched in its layout.
+        ({16: 0.8, 32: 0.9}, 0.9, "x4", [0.72, 0.81]),
+        # One task would get slower: the rule's own layout stays for all.
+        ({16: 0.5, 32: 1.2}, 1.0, "", [1.0, 1.0]),
+        # No candidate wins: what counts is the layout's own rule, which `compile` would take.
+        ({16: 0.5, 32: 1.01}, 1.5, "x4", [0.5, 1.01]),
+    ],
+)
+def test_a_layout_is_chosen_for_all_tasks_of_an_operator(tmp_path, others, search, layout, ratios):
+    tasks = [packed(16, calls=50), packed(32)]
+    measurer = times(others, search)
+    report, _ = run(tasks, tmp_path / "r", measurer, trials=8, tuner="random")
+    assert [one.layout for one in report.tasks] == [layout] * 2
+    assert [one.ratio for one in report.tasks] == pytest.approx(ratios)
+    assert decided(tmp_path / "r") == {layout}
+    if layout:
+        assert reductions(measurer) == {4}

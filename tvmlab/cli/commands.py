@@ -34,8 +34,10 @@ Options = tuple[Any, ...]  # parsers of one option each, for `parents`
 COMMANDS: dict[str, tuple[Command, Options]] = {}
 
 
-#: The layouts of ``--desired-layout``, each with that of the weights.
+# The layouts of ``--desired-layout``, each with that of the weights.
 WEIGHTS = {"NCHW": "OIHW", "NHWC": "OHWI"}
+SHOWN = ("operators", "relax", "relay")  # a table, TVMScript, or Relay text in integers
+TUNERS = ("xgb", "ga", "random", "gridsearch")
 
 
 def command(name: str, *arguments: argparse.ArgumentParser) -> Callable[[Command], Command]:
@@ -82,9 +84,7 @@ def parser() -> argparse.ArgumentParser:
     option("-o --output", "FILE", "the package (%(default)s)", default="module.so"),
     option("--tuning-records", "FILE", "what `tvmlab tune` wrote"),
     option("--desired-layout", None, "of convolutions before scheduling", choices=tuple(WEIGHTS)),
-    option(
-        "--dump-code", "FORMATS", f"write PACKAGE.FORMAT for each of {','.join(CODE)}", default=()
-    ),
+    option("--dump-code", "FORMATS", f"write PACKAGE.FORMAT, of {','.join(CODE)}", default=()),
     option("--cross-compiler", "PROGRAM", "links, such as aarch64-linux-gnu-g++"),
     option("--cross-compiler-options", "OPTIONS", 'for it, after "=": "-O2 -g"', default=""),
 )
@@ -240,13 +240,7 @@ def _seconds(time: Measurement) -> dict[str, Any]:
 @command(
     "show",
     *MODEL,
-    option(
-        "--format",
-        None,
-        "operators (a table, the default), Relax, or Relay with a quantized model in integers",
-        choices=("operators", "relax", "relay"),
-        default="operators",
-    ),
+    option("--format", None, "of what is shown (%(default)s)", choices=SHOWN, default=SHOWN[0]),
     option("-o --output", "FILE", "write the text to this file"),
 )
 def _show(args: argparse.Namespace) -> Answer:
@@ -314,17 +308,9 @@ def _partition(args: argparse.Namespace) -> Answer:
     option("-o --output", "FILE", "append the records to this file", required=True),
     option("--trials", "N", "the most candidates to measure for a task (%(default)s)", default=64),
     option("--total-trials", "N", "the same limit for all tasks together"),
-    option(
-        "--tuner",
-        None,
-        "how candidates are chosen (%(default)s)",
-        choices=("xgb", "ga", "random", "gridsearch"),
-        default="xgb",
-    ),
+    option("--tuner", None, "chooses candidates (%(default)s)", choices=TUNERS, default=TUNERS[0]),
     option("--early-stopping", "N", "end a task after N trials without gain"),
-    option(
-        "--again", None, "repeat the final comparison of tasks that have one", action="store_true"
-    ),
+    option("--again", None, "repeat the comparisons that decided tasks", action="store_true"),
     option("--seconds", "S", "the time limit"),
 )
 def _tune(args: argparse.Namespace) -> Answer:

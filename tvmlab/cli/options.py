@@ -100,27 +100,16 @@ JSON = option("--json", None, "print the answer as JSON", action="store_true")
 _NAMES = ", ".join(NETWORKS)
 _MODEL = f"a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: {_NAMES}"
 _PROGRAM = "a package, which is code: load only what you trust; or a model, which is compiled first"
-_SHAPES = option(
-    "--input-shapes",
-    "SHAPES",
-    'of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a name is a '
-    "size that is only known at run time",
+_OPEN = '"data:[1,3,224,224] mask:[n,77]" for open inputs; a name is a size known at run time only'
+_SHAPES = option("--input-shapes", "SHAPES", _OPEN)
+_TARGET = (
+    'such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" (default: this machine)'
 )
-TARGET = option(
-    "--target",
-    "TARGET",
-    'such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" for the accelerator and a '
-    "CPU (default: this machine)",
-)
+TARGET = option("--target", "TARGET", _TARGET)
+_FILL = "for inputs that FILE does not have, and are else refused by `run`, random for others"
 INPUTS = (
     option("-i --inputs", "FILE", ".npz with arrays by input, or .npy or a picture for the first"),
-    option(
-        "--fill --fill-mode",
-        None,
-        "how to fill inputs that FILE does not have: without it `run` refuses them, and `bench` "
-        "and `profile` take random numbers; a size that is only known at run time is 1",
-        choices=("random", "zeros", "ones"),
-    ),
+    option("--fill --fill-mode", None, _FILL, choices=("random", "zeros", "ones")),
     SEED := option("--seed", "SEED", "of random numbers (%(default)s)", default=0),
 )
 _REPEAT = option("--repeat", "N", "samples to take (%(default)s)", default=10)

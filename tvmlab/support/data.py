@@ -1,8 +1,4 @@
-"""Files that are downloaded or fetched beforehand: checked by SHA-256, kept in a folder.
-
-`fetch` returns the path of a file in `REGISTRY` and downloads it to the cache folder first if
-needed. `fetched` returns the path of a file that `make` put beside the running Python.
-"""
+"""Files that are downloaded or fetched beforehand: checked by SHA-256, kept in a folder."""
 
 from __future__ import annotations
 
@@ -61,10 +57,7 @@ REGISTRY: dict[str, Entry] = {
 
 
 def cache_dir() -> Path:
-    """Return the folder of the downloads, which may not exist yet.
-
-    It is TVMLAB_CACHE if that is set, else `tvmlab` in XDG_CACHE_HOME or `~/.cache`.
-    """
+    """Return the folder of the downloads: TVMLAB_CACHE, or `tvmlab` in the user's cache folder."""
     if own := os.environ.get("TVMLAB_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tvmlab").expanduser()
@@ -87,14 +80,13 @@ def fetch(name: str) -> Path:
     Returns
     -------
     Path
-        A file with the SHA-256 of the entry.
 
     Raises
     ------
     ChecksumError
-        If the address returned other bytes, which are deleted.
+        The address returned other bytes, which are deleted.
     DataError
-        If the name is unknown, TVMLAB_OFFLINE is set, the address cannot be reached, or the cache
+        The name is unknown, TVMLAB_OFFLINE is set, the address cannot be reached, or the cache
         folder cannot be written. The message says where to put the file.
     """
     if name not in REGISTRY:

@@ -1,8 +1,7 @@
 """What this machine has, and whether it can run code for a target.
 
-TVM's thread pool takes the number of its threads from ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``,
-and else uses half of the processors, on the assumption that they are hyperthreads. The pool reads
-the variable once, when it starts, so that `host_target` has to set it before the first kernel runs.
+TVM's thread pool takes the number of its threads from ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``
+when it starts; without them it uses half of the processors, as if they were hyperthreads.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ ABILITIES = "tvmlab.abilities"
 
 
 def physical_cores() -> int:
-    """Return the number of physical cores that this process may use, at least 1.
-
-    The CPU affinity mask and the CPU quota of a container (cgroup v2) limit the number.
-    """
+    """Return the physical cores that this process, or its container (cgroup v2), may use."""
     cores = len({core_of(cpu) for cpu in PROCESSORS})
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -62,22 +58,19 @@ def main_memory() -> int:
 def host_target() -> tvm.target.Target:
     """Return the target of this machine, and make TVM's thread pool use its cores.
 
+    Sets ``TVM_NUM_THREADS`` if it is not set. Call this function before the first kernel runs: the
+    size of the pool is fixed once the pool has started, and a warning tells if it is too small.
+
     Returns
     -------
     tvm.target.Target
-        Kind ``llvm``, with LLVM's name of this processor as ``mcpu`` and the number of physical
-        cores as ``num-cores``; ``TVM_NUM_THREADS``, or else ``OMP_NUM_THREADS``, replaces it.
+        Kind ``llvm``, with LLVM's name of this processor as ``mcpu``; ``num-cores`` is the number
+        of physical cores, or else ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``.
 
     Raises
     ------
     TargetError
         The variable is not a positive number.
-
-    Notes
-    -----
-    If ``TVM_NUM_THREADS`` is not set, this function sets it in the environment of the process.
-    Call it before the first kernel runs: the size of the pool is fixed once the pool has started,
-    and a warning tells if it is smaller than the machine.
     """
     # The pool never has more threads than processors.
     cores = min(_asked_threads() or physical_cores(), len(PROCESSORS))
@@ -171,7 +164,9 @@ class Abilities(NamedTuple):
         return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
 
     def why_unsupported(self, target: tvm.target.Target) -> str:
-        """Return why the machine cannot run code for an LLVM target, as a clause, or ""."""
+        """Return why the machine cannot run code for a target, as a clause, or ""."""
+        if target.kind.name != "llvm":
+            return f"{target.kind.name} is not a kind of CPU"
         if missing := self.missing(target):
             return f"it lacks {missing}"
         threads = int(target.attrs.get("num-cores", 1))

@@ -1,8 +1,4 @@
-"""Compilation targets as a user writes them.
-
-A target is a dictionary in today's TVM. Until 2025 it was one string with a kind and options, such
-as ``"llvm -mcpu=skylake-avx512"``; `parse` reads such strings.
-"""
+"""Compilation targets as a user writes them: today's dictionaries, and TVM's earlier strings."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from ..errors import TargetError
 from .host import host_target, physical_cores, runtime_threads, triple_of
 from .wording import telling
 
-__all__ = ["as_target", "expect_processor", "parse", "spelled", "split_target"]
-__all__ += ["physical_cores", "runtime_threads"]  # of `tvmlab.support.host`
+__all__ = ["as_target", "parse", "physical_cores", "runtime_threads", "spelled", "split_target"]
 
 #: Names that can stand before the comma of a composite target.
 PARTITIONERS = ("npu",)
@@ -101,8 +96,8 @@ def split_target(
     Returns
     -------
     tuple of (str or None, target)
-        The name of the partitioner, or None, and the target for the rest of the module; the target
-        is None, which is the host, if the partitioner stands alone.
+        The name of the partitioner, or None, and the target for the rest of the module, which is
+        None for the host.
 
     Raises
     ------
@@ -171,13 +166,3 @@ def spelled(target: tvm.target.Target) -> str:
         if value := target.attrs.get(name):
             words.append(f"-{name}={value if isinstance(value, str) else ','.join(value)}")
     return " ".join(words)
-
-
-def expect_processor(target: tvm.target.Target) -> None:
-    """Refuse a target that is not a processor, because its kernels cannot be measured."""
-    if target.kind.name != "llvm":
-        raise TargetError(
-            f"Kernels are measured on processors, not on {target.kind.name}.",
-            where=spelled(target),
-            fix='tune for a target of kind "llvm"',
-        )

@@ -1,8 +1,7 @@
 """Compilers, build tools, and C++ extensions of TVM's foreign function interface.
 
-Notebook 01 types the commands by hand; the rest of the package builds its C++ parts here. Tools
-are looked for beside the running Python first, then on PATH: a virtual environment carries its own
-`cmake`, `ninja` and `tvm-ffi-config`, whether or not it has been activated.
+Tools are looked for beside the running Python first, then on PATH, because a virtual environment
+has its own `cmake` and `ninja`, whether or not it has been activated.
 """
 
 from __future__ import annotations
@@ -69,10 +68,10 @@ def _search_path() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables that build commands run with: those of this process, and some changed.
+    """Return the variables that build commands run with: those of this process, some changed.
 
-    Messages are in English and without colours. The variables of a make that runs above this
-    process (`make lab`, `make test`) are left out, because each make would obey them.
+    Messages are in English and without colours. The variables of a make above this process are left
+    out, because each make would obey them.
     """
     own = {"PATH": _search_path(), "LC_ALL": "C", "TERM": "dumb"}
     if sys.prefix != sys.base_prefix:
@@ -86,10 +85,7 @@ def _environment() -> dict[str, str]:
 def find_tool(name: str) -> Tool:
     """Find a program, such as `g++` or `cmake`, beside the running Python or on PATH.
 
-    Raises
-    ------
-    ToolchainError
-        If there is none; the error says how to install one.
+    Raises `ToolchainError`, which says how to install it, if there is none.
     """
     path = shutil.which(name, path=_search_path())
     if path is None:
@@ -144,13 +140,12 @@ def run(
     Returns
     -------
     Completed
-        The output and the time.
 
     Raises
     ------
     ToolchainError
-        If the command cannot start, exits with another code than 0, or takes too long. The error
-        has the command, the exit code and the last lines.
+        The command cannot start, exits with another code than 0, or takes too long. The error has the
+        command, the exit code and the last lines.
     """
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     start = time.perf_counter()
@@ -207,26 +202,24 @@ def build_extension(
     Parameters
     ----------
     sources : iterable of path
-        C++ files. Headers beside them count as sources, too: a change builds the library again.
+        C++ files. Headers beside them count as sources, too.
     name : str
         The library's name, without `lib` and ending.
     folder : path, optional
-        Where libraries are kept; by default `native` in the cache folder
-        (`tvmlab.data.cache_dir`).
+        Where libraries are kept; by default `native` in `tvmlab.data.cache_dir`.
 
     Returns
     -------
     Path
-        The shared library. The name of its folder depends on everything that the library is made
-        from: contents, flags, compiler, tvm-ffi. If several processes ask for a library at once,
-        one builds it and the others wait.
+        The shared library, in a folder whose name depends on contents, flags, compiler and tvm-ffi. Of
+        several processes that ask for a library at once, one builds it and the others wait.
 
     Raises
     ------
     ToolchainError
-        If a compiler is missing, the folder cannot be written, or compiling fails.
+        A compiler is missing, the folder cannot be written, or compiling fails.
     OSError
-        If a source cannot be read.
+        A source cannot be read.
     """
     files = [Path(source).resolve() for source in sources]
     headers = sorted({header for file in files for header in file.parent.glob("*.h*")})
@@ -247,10 +240,10 @@ def build_with_cmake(
     folder: Path | str | None = None,
     program: bool = False,
 ) -> Path:
-    """Build a CMake project against tvm-ffi, or reuse an earlier build as `build_extension` does.
+    """Build a CMake project against tvm-ffi, or reuse a build as `build_extension` does.
 
-    `name` is the target in the CMakeLists.txt of the folder `source`: a library without `lib`, or
-    a `program`. All files in the folder count as sources. `options` are more of CMake's.
+    `name` is a target in the CMakeLists.txt of the folder `source`: a library without `lib`, or a
+    `program`. All files in the folder count as sources. `options` are more of CMake's.
     """
     cxx, cmake, ninja = compiler(), find_tool("cmake"), find_tool("ninja")
     file = name if program else f"{name}.so"
@@ -306,8 +299,7 @@ def load_extension(path: Path | str) -> Any:
     Parameters
     ----------
     path : path
-        The library. If this process has loaded the same path before, the file is not read again,
-        even if it has changed, because `dlopen` works like that. Load a copy, or start anew.
+        The library. A process reads the same path only once, even if the file has changed.
 
     Returns
     -------
@@ -317,7 +309,7 @@ def load_extension(path: Path | str) -> Any:
     Raises
     ------
     ToolchainError
-        If the file is missing, damaged, or needs a library that cannot be found.
+        The file is missing, damaged, or needs a library that cannot be found.
     """
     import tvm_ffi
 
@@ -334,10 +326,7 @@ def load_extension(path: Path | str) -> Any:
 def tvm_ffi_source() -> Path:
     """Find the source package of tvm-ffi that `make setup` fetched, and check its SHA-256.
 
-    Raises
-    ------
-    ToolchainError
-        If the archive is missing or another file; the error says how to get it.
+    Raises `ToolchainError` if it is missing or another file.
     """
     return fetched(FFI_SOURCE, FFI_SHA256, fix="Run `make setup`, which fetches it.")
 
@@ -345,10 +334,7 @@ def tvm_ffi_source() -> Path:
 def unpack(archive: Path | str, folder: Path | str) -> Path:
     """Unpack a source archive ``NAME.tar.gz`` that you trust; return the unpacked folder ``NAME``.
 
-    Raises
-    ------
-    ToolchainError
-        If the archive is damaged, or the folder cannot be written.
+    Raises `ToolchainError` if the archive is damaged, or the folder cannot be written.
     """
     try:
         shutil.unpack_archive(archive, folder)
@@ -360,7 +346,7 @@ def unpack(archive: Path | str, folder: Path | str) -> Path:
 
 
 def machine() -> str:
-    """Report the processor, the memory, the GPUs, the build tools and the packages as a table.
+    """Report the processor, memory, GPUs, build tools and packages as a table.
 
     A missing tool or package is a line of the report, not an error.
     """

@@ -55,9 +55,8 @@ def check_crop(
 ) -> str:
     """Check `resize_and_crop`, which scales the shorter side and cuts a square out of the middle.
 
-    `resize_and_crop` takes a picture, uint8 of the shape (height, width, 3), such as `photograph`,
-    and returns one of (side, side, 3). `shorter` is the shorter side of the scaled picture in
-    pixels, and `side` a multiple of 16.
+    It takes a picture, uint8 of the shape (height, width, 3), such as `photograph`, and returns one
+    of (side, side, 3). `shorter` is the shorter side of the scaled picture.
     """
     high = np.ascontiguousarray(photograph.transpose(1, 0, 2))
     for picture, which in ((photograph, ""), (high, ", for a picture that is higher than wide")):
@@ -101,8 +100,7 @@ def _cuts(picture: np.ndarray, shorter: int, side: int) -> Iterator[tuple[str, n
 def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) -> str:
     """Check `sixteen`, a network that is compiled for sixteen pictures at once.
 
-    `pictures` are float32 of the shape (n, 1, 8, 8), and `classes` what the network with an open
-    batch made of them, whole numbers of the shape (n,).
+    `pictures` are float32 of the shape (n, 1, 8, 8), and `classes` are integers of the shape (n,).
     """
     judge.of_type(sixteen, Executable, "sixteen", "an executable: compile what you load")
     declared, wanted = sixteen.signature.inputs[0].shape, (16, *pictures.shape[1:])
@@ -116,10 +114,7 @@ def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) 
 
 @exercise
 def check_tile_choice(tile: Tile) -> str:
-    """Check `tile`, a register tile that fits the sixteen registers of AVX2.
-
-    It is the pixels and channels whose sums are in registers at the same time.
-    """
+    """Check `tile`, a register tile that fits the sixteen registers of AVX2."""
     judge.of_type(tile, Tile, "my_tile", "a Tile")
     pixels, vectors = tile.rows * tile.columns, math.ceil(tile.channels / LANES)
     wanted, sums = (pixels + 1) * vectors + 1, pixels * vectors
@@ -135,7 +130,7 @@ def check_tile_choice(tile: Tile) -> str:
 def check_choose(choose: Function) -> str:
     """Check `choose`, which chooses the scale and the zero point of an int8.
 
-    `choose` takes the lowest and the highest value and returns the scale and the zero point.
+    It takes the lowest and the highest value.
     """
     for low, high in RANGES:
         what = f"for {low} to {high}, the"
@@ -156,10 +151,9 @@ def check_choose(choose: Function) -> str:
 
 @exercise
 def check_scaled(scaled: Function, expected: Mapping[tuple[int, float], int]) -> str:
-    """Check `scaled`, a product of an integer and a ratio, by a multiplier and a shift.
+    """Check `scaled`, the rounded product of an integer and a ratio by a multiplier and a shift.
 
-    `scaled` takes an integer and a ratio and returns their product, rounded; `expected` has the
-    right product of each pair.
+    `expected` has the right product of each pair.
     """
     for (total, ratio), wanted in expected.items():
         called = f"scaled({total}, {ratio})"
@@ -178,9 +172,9 @@ def check_scaled(scaled: Function, expected: Mapping[tuple[int, float], int]) ->
 
 @exercise
 def check_mended(text: str) -> str:
-    """Check `text`, a network with a ReLU and an addition that comes out all in integers.
+    """Check `text`, a network in ONNX's text form that comes out all in integers.
 
-    It is in ONNX's own text form; the network takes and returns float32 of the shape (1, 8).
+    It takes and returns float32 of the shape (1, 8).
     """
     parser = need("onnx.parser", extra="onnx")
     try:
@@ -198,10 +192,7 @@ def check_mended(text: str) -> str:
 
 @exercise
 def check_largest(largest: Function) -> str:
-    """Check `largest`, which finds the largest weights of a module's convolutions.
-
-    `largest` takes a module and returns a shape of four sizes.
-    """
+    """Check `largest`, which finds the shape of the largest convolution weights of a module."""
     x = relay.var("x", shape=(1, 4, 9, 9))
     first, second = (relay.const(np.ones(shape, "float32")) for shape in (FIRST, SECOND))
     product = relax.op.nn.conv2d(relax.op.nn.conv2d(x, first), second)
@@ -222,9 +213,8 @@ def check_as_input(
 ) -> str:
     """Check `as_input`, which makes an input of the digits' network of a scanned picture.
 
-    `as_input` takes a picture, uint8 of the shape (pixels, pixels), and returns the network's
-    input. `scanned` and `trained` are the lowest and the highest number of a scanned picture, and
-    of those that the network was trained on; both lowest ones are zero.
+    It takes uint8 of the shape (pixels, pixels). `scanned` and `trained` are the lowest and the
+    highest number of a scan, and of what the network was trained on; both lowest ones are zero.
     """
     run, digits = _network(), models.digits()
     right = 0
@@ -249,9 +239,8 @@ def check_pad_stops(
 ) -> str:
     """Check `broken`, whose pattern takes a convolution without a pad, and stops at a pad.
 
-    `best` is the notebook's function: it takes a pattern and a module, and returns the expressions
-    of the module, how far the pattern's best attempt came at each, and why it stopped. `padded` and
-    `bare` are the convolution with a pad, and without.
+    `best` is the notebook's function: it says how far a pattern's best attempt came in a module.
+    `padded` and `bare` are the convolution with a pad, and without.
     """
     pattern = judge.relay_pattern(broken, "broken")
     at, where = (_stops(best(pattern, mod)[1]) for mod in (padded, bare))
@@ -359,8 +348,7 @@ def _same(found: tvm.IRModule, wanted: tvm.IRModule, why: str) -> None:
 def check_addition_pattern(addition: Function, network: tvm.IRModule, table: Sequence[Any]) -> str:
     """Check `addition`, which returns the pattern of a quantized addition.
 
-    `network` is a quantized network with additions, and `table` a pattern table of `npu` without
-    one for additions.
+    `network` is quantized, with additions; `table` is a pattern table of `npu` without them.
     """
     pattern = judge.relay_pattern(addition, "addition")
     add, given = relay.qnn.op.add, [relay.const(value) for value in GIVEN]
@@ -391,9 +379,8 @@ def check_addition_pattern(addition: Function, network: tvm.IRModule, table: Seq
 def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) -> str:
     """Check `by_hand`, which returns the instructions of a layer that moves every byte once.
 
-    `run` is the notebook's `judge`: it runs instructions and returns the sums, the bytes moved, and
-    the cycles. `wanted` is the right sums, int32 of the shape (64, 64), and `once` the bytes of all
-    tensors.
+    `run` is the notebook's `judge`: it returns the sums, the bytes moved, and the cycles. `wanted` is
+    the right sums, int32 of the shape (64, 64), and `once` the bytes of all tensors.
     """
     steps = call(by_hand)
     for place, step in enumerate(steps):
@@ -413,10 +400,7 @@ def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) 
 
 @exercise
 def check_dense_pattern(dense_pattern: Function) -> str:
-    """Check `dense_pattern`, which returns a pattern of a dense layer with a bias.
-
-    A ReLU may follow the layer.
-    """
+    """Check `dense_pattern`: a dense layer with a bias, which a ReLU may follow."""
     pattern = judge.of_type(call(dense_pattern), dpl.DFPattern, "it", "a pattern of relax.dpl")
     a, b, c = (relay.var(name, shape=(4, 4)) for name in "abc")
     picture, filters = (relay.var(name, shape=(1, 1, 4, 4)) for name in ("picture", "filters"))
@@ -467,10 +451,7 @@ def check_drop_one(simplified: Function) -> str:
 
 @exercise
 def check_blocked(blocked: Function) -> str:
-    """Check `blocked`, which blocks and vectorizes a product of two matrices.
-
-    `blocked` changes the schedule that it is given; what it returns does not matter.
-    """
+    """Check `blocked`, which blocks and vectorizes the schedule of a product of two matrices."""
     a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "AB")
     axis = te.reduce_axis((0, SIZE), name="k")
     c = te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")

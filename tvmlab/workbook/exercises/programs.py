@@ -70,10 +70,7 @@ SHARES = [(0.5, 2), (0.9, 10), (0.9, math.inf), (0.25, 1), (0.1, 0.5)]
 
 @exercise
 def check_wide_vectors(wide: s_tir.Schedule) -> str:
-    """Check that the vectors of `wide` fill the registers of AVX-512.
-
-    `wide` is the notebook's schedule of the fused kernel, with another number of lanes.
-    """
+    """Check that `wide`, a schedule of the fused kernel, fills the registers of AVX-512."""
     lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
     bits = f"{lanes} lanes of float32 are {lanes * 32} bits, and a register has 512"
     require(lanes == 16, bits)
@@ -84,10 +81,9 @@ def check_wide_vectors(wide: s_tir.Schedule) -> str:
 
 @exercise
 def check_fusion(pipeline: Function, mod: tvm.IRModule, extra_floats: int) -> str:
-    """Check `pipeline`, a pass that lowers without fusing, and what fusing saves.
+    """Check `pipeline`, a pass that lowers the notebook's model `mod` without fusing.
 
-    `mod` is the notebook's model, a product, a sum and a ReLU with 8 x 16 results each;
-    `extra_floats` is how many more numbers are written without fusing.
+    `extra_floats` is how many more numbers are written than with fusing.
     """
     modules = judge.changed(pipeline, mod, "pipeline"), relax.transform.LegalizeOps()(mod)
     texts = [found["main"].script() for found in modules]  # without the kernels themselves
@@ -102,10 +98,9 @@ def check_fusion(pipeline: Function, mod: tvm.IRModule, extra_floats: int) -> st
 
 @exercise
 def check_round_to_even(edit: Function, work: Path) -> str:
-    """Check `edit`, which changes the quantizer's source to round halves to the even neighbour.
+    """Check `edit`, which changes the text of ``quantize.cc`` to round halves to the even neighbour.
 
-    `edit` takes the text of ``quantize.cc`` and returns the new one; `work` is the notebook's copy
-    of the quantizer, built in its folder ``made``.
+    `work` is the notebook's copy of the quantizer, built in its folder ``made``.
     """
     # Each try has a new path, because a library that is loaded is not loaded again.
     copy = Path(tempfile.mkdtemp(dir=work.parent)) / "even"
@@ -128,10 +123,7 @@ def check_round_to_even(edit: Function, work: Path) -> str:
 
 @exercise
 def check_dequantize(source: str, work: Path) -> str:
-    """Check `source`, the text of ``dequantize.cc``, an extension that exports `dequantize`.
-
-    The extension is built beside the folder `work`.
-    """
+    """Check `source`, the text of an extension that is built beside the folder `work`."""
     require(EXPORT in source, f"dequantize.cc exports nothing: there is no {EXPORT}")
     folder = Path(tempfile.mkdtemp(dir=work.parent))
     file = folder / "dequantize.cc"
@@ -162,9 +154,9 @@ def _exported(library: Path, name: str) -> Function:
 
 @exercise
 def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
-    """Check `factor`, by which a loop over a vector of `length` elements is split without a guard.
+    """Check `factor`, the inner length of a split of a loop over `length` elements without a guard.
 
-    `factor` is the length of the inner loop, between the two numbers `within`.
+    It is between the two numbers `within`.
     """
     smallest, largest = within
     fits = smallest <= judge.whole(factor, "factor") <= largest
@@ -182,11 +174,9 @@ def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
 
 @exercise
 def check_register_tile(tile: int, vectors: int, register_blocked: Function) -> str:
-    """Check a register tile for a processor with AVX2: few loads, and no spill.
+    """Check `tile` rows of `vectors` vectors of eight float32 for AVX2: few loads, and no spill.
 
-    `tile` is the number of rows, `vectors` that of vectors of eight float32 in a row, and
-    `register_blocked` the notebook's schedule: it takes the size of the matrices, the lanes,
-    `vectors`, `tile`, and by name `rows` and `depth` of the block in the cache.
+    `register_blocked` is the notebook's schedule.
     """
     tile, vectors = judge.whole(tile, "my_tile"), judge.whole(vectors, "my_vectors")
     wanted = tile * vectors + vectors + 1
@@ -220,9 +210,9 @@ def _multiply_add_loop(lines: list[str]) -> list[str]:
 
 @exercise
 def check_search_space(deeper: Function, product: tvm.IRModule) -> str:
-    """Check `deeper`, which makes a search space in which the loop over `k` is split as well.
+    """Check `deeper`, which returns a schedule of `product` with sampled decisions.
 
-    `deeper` returns a schedule of the notebook's `product` of two matrices, with sampled decisions.
+    The tuner chooses how the loop over `k` is split as well.
     """
     sch = judge.of_type(call(deeper), s_tir.Schedule, "deeper()", "a schedule")
     names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
@@ -238,10 +228,9 @@ def check_search_space(deeper: Function, product: tvm.IRModule) -> str:
 
 @exercise
 def check_wins(wins: Function) -> str:
-    """Check `wins`, a comparison in which another process disturbs some rounds.
+    """Check `wins`, which says whether a candidate wins although other processes disturb rounds.
 
-    `wins` takes the times of the candidate and of the rule, round by round, and returns whether the
-    candidate wins.
+    It takes the times of the candidate and of the rule, round by round.
     """
     for what, wanted, candidate, rule in DUELS:
         verdict = "does not win" if wanted else "wins"
@@ -256,8 +245,7 @@ def check_wins(wins: Function) -> str:
 def check_servers(enough: Function) -> str:
     """Check `enough`, which says how many servers keep the compilers busy.
 
-    `enough` takes the number of processes that compile, the seconds for one kernel to compile, and
-    those to measure it, and returns the number of servers.
+    It takes the number of processes that compile, and the seconds to compile and to measure a kernel.
     """
     for processes, build, run in POOLS:
         kernels = processes * run / build
@@ -274,8 +262,8 @@ def check_servers(enough: Function) -> str:
 def check_words(options: str, folder: Path, *, target: str, shapes: str, linker: str) -> str:
     """Check `options`, a piece of a command line that a shell cuts into words.
 
-    The shell runs in `folder`, with files whose names are like pieces of the shapes. The command
-    has to read `target`, `shapes`, and the linker's one option `linker`.
+    The shell runs in `folder`, with files named like pieces of the shapes. The command has to read
+    `target`, `shapes`, and the linker's one option `linker`.
     """
     files = [f"{name}:{size}" for name in ("data", "mask") for size in ("8", "n")]
     for name in files:
@@ -302,8 +290,7 @@ def check_words(options: str, folder: Path, *, target: str, shapes: str, linker:
 def check_damaged_files(damaged_files: Function, package: Path) -> str:
     """Check `damaged_files`, which finds damaged packages by their checksums.
 
-    `damaged_files` takes the content of files by their names and returns the names of damaged ones;
-    `package` is not damaged.
+    It takes the content of files by their names and returns names; `package` is not damaged.
     """
     content = package.read_bytes()
     damaged = {"cut.so": content[:-1000]}
@@ -319,11 +306,9 @@ def check_damaged_files(damaged_files: Function, package: Path) -> str:
 
 @exercise
 def check_data_begin(data_begin: Function, *, files: Iterable[tuple[int, int]]) -> str:
-    """Check `data_begin`, which finds where the data of an ``.npy`` file begin.
+    """Check `data_begin`, which finds where the data begin in the bytes of an ``.npy`` file.
 
-    `data_begin` takes the bytes of a file and returns the place of the first one of the data;
-    `files` has the format's version and the number of named fields of each file, which make a
-    header long.
+    `files` has the format's version and the number of named fields of each file.
     """
     for version, fields in files:
         array = np.zeros(3, [(f"field {place}", "f4") for place in range(fields)])
@@ -338,10 +323,9 @@ def check_data_begin(data_begin: Function, *, files: Iterable[tuple[int, int]]) 
 
 @exercise
 def check_whose(whose: Function) -> str:
-    """Check `whose`, which finds the file behind an address.
+    """Check `whose`, which finds the file behind an address, and the place in it, or None.
 
-    `whose` takes an address and the text of ``/proc/PID/maps``, and returns the file and the place
-    in it, or None.
+    It takes an address and the text of ``/proc/PID/maps``.
     """
     for address, (wanted, why) in PLACES.items():
         found = call(whose, address, MAPS, returns=False)
@@ -354,10 +338,7 @@ def check_whose(whose: Function) -> str:
 
 @exercise
 def check_holes(fields: str, *, size: int) -> str:
-    """Check `fields`, the declarations of a C++ struct, ordered so that it has no holes.
-
-    `size` is the bytes of the fields, and so of the smallest struct.
-    """
+    """Check `fields`, the declarations of a C++ struct of `size` bytes without holes."""
     for name in TYPES:
         require(re.search(rf"\b{name}\b", fields), f"the field {name} is missing")
     # The address of a member tells its type; a bit field has no address.
@@ -382,10 +363,9 @@ def check_holes(fields: str, *, size: int) -> str:
 
 @exercise
 def check_gain(gain: Function) -> str:
-    """Check `gain`, which says how much a faster function gains for the whole.
+    """Check `gain`, which says how many times as fast the whole is if one function gets faster.
 
-    `gain` takes the share of the time that a function takes, and how many times as fast it is made,
-    and returns how many times as fast the whole is then.
+    It takes the function's share of the time, and how many times as fast the function is made.
     """
     for share, times in SHARES:
         stay, become = 1 - share, share / times
