@@ -23,11 +23,9 @@ def input_arrays(
     generator = np.random.default_rng(abs(args.seed))
     for value in signature.inputs:
         if value.name not in found and not fill:
-            raise InputError(
-                f"there is no array for the input {value.name!r}",
-                where=args.inputs or "the command line",
-                fix=f"pass {value} in an .npz file with -i, or use --fill",
-            )
+            what, where = f"there is no array for the input {value.name!r}", args.inputs
+            fix = f"pass {value} in an .npz file with -i, or use --fill"
+            raise InputError(what, where=where or "the command line", fix=fix)
         if value.name not in found:
             found[value.name] = _filled(value, str(fill), generator)
     return signature.bind((), found)
@@ -60,11 +58,9 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
     except TvmlabError:
         raise
     except Exception as error:  # zipfile, zlib, NumPy and Pillow raise errors of many classes
-        raise InputError(
-            f"the file cannot be read, or it is damaged: {error}",
-            where=path,
-            fix='pass a .jpg or .png picture, or write numpy.savez("inputs.npz", NAME=array)',
-        ) from error
+        what = f"the file cannot be read, or it is damaged: {error}"
+        fix = 'pass a .jpg or .png picture, or write numpy.savez("inputs.npz", NAME=array)'
+        raise InputError(what, where=path, fix=fix) from error
 
 
 def name_outputs(result: Any, outputs: Sequence[Output]) -> dict[str, np.ndarray]:

@@ -205,11 +205,9 @@ def _program(args: argparse.Namespace) -> AbstractContextManager[Executable | Re
     if not (args.rpc_tracker or args.rpc_server):
         return nullcontext(options.load_program(args.program, args.input_shapes))
     if not options.is_package(args.program):
-        raise InputError(
-            "a server runs packages only, and this is a model",
-            where=args.program,
-            fix=f"compile it first: tvmlab compile {args.program} -o PACKAGE.so",
-        )
+        what = "a server runs packages only, and this is a model"
+        fix = f"compile it first: tvmlab compile {args.program} -o PACKAGE.so"
+        raise InputError(what, where=args.program, fix=fix)
     options.refuse_shapes(args.program, args.input_shapes)
     from ..runtime.remote import RemoteExecutable
 

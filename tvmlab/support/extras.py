@@ -18,8 +18,6 @@ def need(module: str, *, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        raise ToolchainError(
-            f"the Python package {error.name!r} is not installed",
-            where=f"needed for {module}",
-            fix=f"pip install 'tvmlab[{extra}]'",
-        ) from error
+        what, fix = f"the Python package {error.name!r} is not installed", "pip install "
+        fix += f"'tvmlab[{extra}]'"
+        raise ToolchainError(what, where=f"needed for {module}", fix=fix) from error

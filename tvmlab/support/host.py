@@ -98,11 +98,8 @@ def _asked_threads() -> int | None:
         number = text.partition(",")[0]
         if number.isdecimal() and int(number) > 0:
             return int(number)
-        raise TargetError(
-            f"{name} is {text!r}, not a positive number",
-            where="the environment",
-            fix="unset it, or set it to the number of threads for TVM",
-        )
+        what, where = f"{name} is {text!r}, not a positive number", "the environment"
+        raise TargetError(what, where=where, fix="unset it, or set it to the number of threads")
     return None
 
 

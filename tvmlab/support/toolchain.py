@@ -144,8 +144,8 @@ def run(
     Raises
     ------
     ToolchainError
-        The command cannot start, exits with another code than 0, or takes too long. The error has the
-        command, the exit code and the last lines.
+        The command cannot start, exits with another code than 0, or takes too long. The error has
+        the command, the exit code and the last lines.
     """
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     start = time.perf_counter()
@@ -177,11 +177,9 @@ def run(
         output = sink.read().decode(errors="replace")
     if process.returncode != 0:
         tail = "".join(f"\n    {text}" for text in output.splitlines()[-20:])
-        raise ToolchainError(
-            f"A build command failed {how}{':' if tail else '.'}{tail}",
-            where=line,
-            fix="Read the last lines of its output, above; run the command in a shell to see all.",
-        )
+        what = f"A build command failed {how}{':' if tail else '.'}{tail}"
+        fix = "Read the last lines of its output, above; run the command in a shell to see all."
+        raise ToolchainError(what, where=line, fix=fix)
     return Completed(output, time.perf_counter() - start)
 
 
@@ -211,8 +209,8 @@ def build_extension(
     Returns
     -------
     Path
-        The shared library, in a folder whose name depends on contents, flags, compiler and tvm-ffi. Of
-        several processes that ask for a library at once, one builds it and the others wait.
+        The shared library, in a folder whose name depends on contents, flags, compiler and tvm-ffi.
+        Of several processes that ask for a library at once, one builds it and the others wait.
 
     Raises
     ------
@@ -285,11 +283,9 @@ def _reused(
                     build(part)
                     part.chmod(0o755)
     except OSError as error:
-        raise ToolchainError(
-            f"The folder for built libraries cannot be written: {error.strerror}.",
-            where=str(made.parent),
-            fix="Make it writable, or set TVMLAB_CACHE to another folder.",
-        ) from error
+        what = f"The folder for built libraries cannot be written: {error.strerror}."
+        fix = "Make it writable, or set TVMLAB_CACHE to another folder."
+        raise ToolchainError(what, where=str(made.parent), fix=fix) from error
     return made
 
 
@@ -316,11 +312,8 @@ def load_extension(path: Path | str) -> Any:
     try:
         return tvm_ffi.load_module(Path(path).resolve())
     except Exception as error:  # dlopen's error, in one of tvm-ffi's classes
-        raise ToolchainError(
-            f"The library cannot be loaded: {telling(error)}",
-            where=str(path),
-            fix="Build it again, for this machine and this tvm-ffi.",
-        ) from error
+        what, fix = f"The library cannot be loaded: {telling(error)}", "Build it again, here."
+        raise ToolchainError(what, where=str(path), fix=fix) from error
 
 
 def tvm_ffi_source() -> Path:

@@ -28,8 +28,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[
 def telling(error: BaseException) -> str:
     """Return the one line of another library's error that says what went wrong.
 
-    It is TVM's first line, the last of a traceback, or what follows a schedule's "Error message:"; the
-    line names the operator that TVM calls offending.
+    It is TVM's first line, the last of a traceback, or what follows a schedule's "Error message:".
+    It names the operator that TVM calls offending.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
