@@ -52,8 +52,7 @@ class UnsupportedOperatorError(ModelError):
 class ShapeError(ModelError):
     """A model's input shapes are unknown, or do not agree with those given.
 
-    `shapes` is what to give `tvmlab.load` for a model whose sizes stay open, with a name for each;
-    None where that is not what is wrong, or a rank is not known.
+    `shapes` is what to give `tvmlab.load` for a model with open sizes, a name for each; or None.
     """
 
     shapes: dict[str, tuple[int | str, ...]] | None = None

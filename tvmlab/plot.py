@@ -1,10 +1,8 @@
 """Figures with alt text.
 
-Every figure is published together with a sentence that says what one sees. It is the alternative
-text in the output's metadata, which some renderers honour, and a caption below the figure, because
-JupyterLab and nbconvert's default page do not (jupyter/enhancement-proposals, issue 120).
-Colours are those of Okabe and Ito (2008), which people with the common kinds of colour blindness
-can tell apart, and markers and line styles differ as well.
+The sentence that says what one sees is the alternative text in the output's metadata, and also a
+caption, because JupyterLab ignores the metadata (jupyter/enhancement-proposals, issue 120).
+Colours are those of Okabe and Ito (2008); markers and line styles differ as well.
 """
 
 from __future__ import annotations
@@ -68,8 +66,8 @@ def show(fig: Figure, alt: str) -> None:
     fig : matplotlib.figure.Figure
         The figure; it is drawn to PNG and left unchanged.
     alt : str
-        One or more full sentences that say what one sees. It must not contain measured times,
-        for the text is compared when the notebook is tested.
+        One or more full sentences that say what one sees, without measured times, because the text is
+        compared when the notebook is tested.
     """
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
@@ -81,10 +79,8 @@ def drawing(svg: str, alt: str) -> None:
 
     Parameters
     ----------
-    svg : str
-        The text of the picture, such as `tvmlab.profiling.flame.svg` gives.
-    alt : str
-        As of `show`.
+    svg, alt : str
+        The text of the picture, such as `tvmlab.profiling.flame.svg` gives, and as of `show`.
     """
     _publish("image/svg+xml", svg, alt)
 
@@ -109,10 +105,8 @@ def bars(
     ----------
     values : mapping of str to float
         Bars from top to bottom.
-    unit : str
-        The unit of all values, the label of the axis.
-    title : str
-        The title, empty for none.
+    unit, title : str
+        The unit of all values, the label of the axis; the title, empty for none.
     lines : mapping of str to float, optional
         Reference lines, drawn across and labelled.
     log : bool
@@ -158,10 +152,8 @@ def samples(runs: Mapping[str, Sequence[float]], *, unit: str, title: str = "") 
     ----------
     runs : mapping of str to sequence of float
         The samples of each name, in the order they were taken.
-    unit : str
-        The unit of all samples.
-    title : str
-        The title, empty for none.
+    unit, title : str
+        The unit of all samples; the title, empty for none.
     """
     import numpy as np
 
@@ -201,8 +193,7 @@ def pictures(
     title : str
         The title, empty for none.
     cmap : str
-        How grey pictures are drawn: ``"gray_r"`` draws high values dark, as ink on paper,
-        ``"gray"`` draws them bright, as a photograph.
+        ``"gray_r"`` draws high values of grey pictures dark, as ink, ``"gray"`` draws them bright.
     """
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
@@ -229,19 +220,16 @@ def roofline(
 ) -> Figure:
     """Draw kernels under the two limits of a machine, both axes logarithmic.
 
-    The higher a kernel's arithmetic intensity, the less it waits for memory: it can run at
-    bandwidth times intensity, up to the peak (Williams et al., "Roofline: an insightful visual
-    performance model for multicore architectures", CACM 2009).
+    A kernel can run at bandwidth times arithmetic intensity, up to the peak (Williams et al.,
+    "Roofline: an insightful visual performance model for multicore architectures", CACM 2009).
 
     Parameters
     ----------
     kernels : mapping of str to sequence of (float, float)
         Groups of kernels, each with a marker and a colour of its own: FLOP per byte and GFLOP/s of
         each kernel, all above zero.
-    peak : float
-        The most that the arithmetic units do, in GFLOP/s.
-    bandwidth : float
-        The most that memory delivers, in GB/s.
+    peak, bandwidth : float
+        The most that the arithmetic units do, in GFLOP/s, and that memory delivers, in GB/s.
     title : str
         The title, empty for none.
     units : (str, str, str)

@@ -1,8 +1,4 @@
-"""Comparing with other runtimes: peers that are called like an executable of ours.
-
-`compare` times candidates against each other. `OnnxRuntime` and `Torch` make candidates of other
-runtimes, and `peak_flops` is the bound that no candidate passes.
-"""
+"""Comparing with other runtimes, which are called like an executable of ours."""
 
 from __future__ import annotations
 
@@ -30,9 +26,8 @@ class OnnxRuntime:
     model : tvmlab.models.Model, onnx.ModelProto, bytes or path
         The model.
     threads : int, optional
-        Threads inside an operator; left out, TVM's number (`peer_threads`): ONNX Runtime's default
-        settings where its default number is the same, because then it also binds its worker threads
-        to cores. All other settings are ONNX Runtime's defaults: threads that wait for work spin.
+        Threads inside an operator; left out, TVM's number (`peer_threads`), as ONNX Runtime's
+        default where that is the same, because then it binds its worker threads to cores.
     exact : bool
         Whether sums of uint8 times int8 constants are exact on x86-64 without VNNI too, where the
         faster ones of the default saturate at 16 bits (``session.x64quantprecision``).
@@ -111,18 +106,15 @@ class Torch:
 
 
 def peer_threads() -> int:
-    """Tell how many threads a peer gets: as many as TVM's pool."""
+    """Return how many threads a peer gets: as many as TVM's pool."""
     return int(host_target().attrs["num-cores"])
 
 
 def onnxruntime_threads() -> int:
     """Return the ``intra_op_num_threads`` that gives ONNX Runtime `peer_threads` threads.
 
-    Returns
-    -------
-    int
-        0, ONNX Runtime's default, where that is as many: a thread per physical core of the machine,
-        also of those that this process may not use. Otherwise the number.
+    It is 0, ONNX Runtime's default, where that is as many: a thread per physical core of the
+    machine, also of those that this process may not use.
     """
     folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
     cores = {core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}

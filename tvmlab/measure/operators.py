@@ -18,12 +18,9 @@ class Row:
 
     Attributes
     ----------
-    operator : str
-        Its name, such as ``"nn.conv2d"``.
-    calls : int
-        How often it is called.
-    macs : int
-        The multiply-accumulates of all calls; of those whose shapes are known.
+    operator, calls, macs : str, int, int
+        Its name, such as ``"nn.conv2d"``; how often it is called; the multiply-accumulates of all
+        calls whose shapes are known.
     """
 
     operator: str

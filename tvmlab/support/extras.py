@@ -18,6 +18,6 @@ def need(module: str, *, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        what, fix = f"the Python package {error.name!r} is not installed", "pip install "
-        fix += f"'tvmlab[{extra}]'"
+        what = f"the Python package {error.name!r} is not installed"
+        fix = f"pip install 'tvmlab[{extra}]'"
         raise ToolchainError(what, where=f"needed for {module}", fix=fix) from error

@@ -30,17 +30,9 @@ _TRIALS = {
 
 @cache
 def missing(tool: str) -> str | None:
-    """Return what is missing for a tool to work.
+    """Return a line for the reader on what a tool of `PACKAGES` lacks, or None if it works.
 
-    Parameters
-    ----------
-    tool : str
-        The program, one of `PACKAGES`.
-
-    Returns
-    -------
-    str or None
-        A line for the reader, or None if the tool works. A process looks for a tool once.
+    A process looks for a tool once.
     """
     try:
         path = find_tool(tool).path
@@ -55,13 +47,7 @@ def missing(tool: str) -> str | None:
 
 
 def here(*tools: str) -> bool:
-    """Return whether tools can be used, and print what to do if one cannot.
-
-    Parameters
-    ----------
-    *tools : str
-        Programs, each one of `PACKAGES`.
-    """
+    """Return whether tools, each one of `PACKAGES`, can be used; print what to do if not."""
     reasons = [reason for tool in tools if (reason := missing(tool)) is not None]
     for reason in reasons:
         print(f"skipped: {reason}")

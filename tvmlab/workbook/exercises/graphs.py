@@ -379,8 +379,8 @@ def check_addition_pattern(addition: Function, network: tvm.IRModule, table: Seq
 def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) -> str:
     """Check `by_hand`, which returns the instructions of a layer that moves every byte once.
 
-    `run` is the notebook's `judge`: it returns the sums, the bytes moved, and the cycles. `wanted` is
-    the right sums, int32 of the shape (64, 64), and `once` the bytes of all tensors.
+    `run` is the notebook's `judge`: it returns the sums, the bytes moved, and the cycles. `wanted`
+    is the right sums, int32 of the shape (64, 64), and `once` the bytes of all tensors.
     """
     steps = call(by_hand)
     for place, step in enumerate(steps):

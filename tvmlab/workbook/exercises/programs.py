@@ -98,7 +98,7 @@ def check_fusion(pipeline: Function, mod: tvm.IRModule, extra_floats: int) -> st
 
 @exercise
 def check_round_to_even(edit: Function, work: Path) -> str:
-    """Check `edit`, which changes the text of ``quantize.cc`` to round halves to the even neighbour.
+    """Check `edit`, which changes the text of ``quantize.cc`` to round halves to even.
 
     `work` is the notebook's copy of the quantizer, built in its folder ``made``.
     """
@@ -245,7 +245,7 @@ def check_wins(wins: Function) -> str:
 def check_servers(enough: Function) -> str:
     """Check `enough`, which says how many servers keep the compilers busy.
 
-    It takes the number of processes that compile, and the seconds to compile and to measure a kernel.
+    It takes the number of processes that compile, and the seconds to compile and to measure.
     """
     for processes, build, run in POOLS:
         kernels = processes * run / build
