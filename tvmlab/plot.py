@@ -66,8 +66,8 @@ def show(fig: Figure, alt: str) -> None:
     fig : matplotlib.figure.Figure
         The figure; it is drawn to PNG and left unchanged.
     alt : str
-        One or more full sentences that say what one sees, without measured times, because the text is
-        compared when the notebook is tested.
+        One or more full sentences that say what one sees, without measured times, because the text
+        is compared when the notebook is tested.
     """
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
