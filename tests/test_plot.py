@@ -109,7 +109,7 @@ def test_samples_are_all_drawn_with_a_median_each() -> None:
 def test_pictures_stand_in_a_grid(count: int, columns: int, colour: bool) -> None:
     images = [np.zeros((8, 8, 3) if colour else (8, 8)) + 0.1 for _ in range(count)]
     captions = [f"picture {index}" for index in range(count)]
-    fig = plot.pictures(images, captions, columns=columns, title="digits")
+    fig = plot.pictures(images, captions, columns=columns)
     shown = [axes for axes in fig.axes if axes.images]
     assert [axes.get_title() for axes in shown] == captions
     assert len(fig.axes) - count < columns

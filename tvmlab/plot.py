@@ -113,19 +113,12 @@ def bars(
         Whether the axis is logarithmic.
     """
     fig, axes = figure(height=1.1 + 0.42 * len(values))
-    names = list(values)
-    axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.62)
-    # A column of their own: at the end of a bar, a number may stand on a reference line.
-    for row, name in enumerate(names):
-        axes.annotate(
-            _short(values[name]),
-            (1, row),
-            xycoords=axes.get_yaxis_transform(),
-            # In points: a distance that grew with the axes would move with each new layout.
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-        )
+    axes.barh(list(values), list(values.values()), color=COLOURS[0], height=0.62)
+    # The values have a column of their own, so that none covers a reference line, in points: a
+    # distance that grew with the axes would move with each new layout.
+    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
+    for row, value in enumerate(values.values()):
+        axes.annotate(_short(value), (1, row), (6, 0), **place)
     axes.invert_yaxis()
     if log:
         axes.set_xscale("log")
@@ -134,8 +127,7 @@ def bars(
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
         axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
         axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    for index, (label, value) in enumerate((lines or {}).items()):
-        style = ("--", ":", "-.")[index % 3]
+    for style, (label, value) in zip(cycle(("--", ":", "-.")), (lines or {}).items(), strict=False):
         axes.axvline(value, color=COLOURS[3], linestyle=style, label=f"{label}: {_short(value)}")
     if lines:
         fig.legend(loc="outside lower center", ncols=2, frameon=False)
@@ -173,12 +165,7 @@ def samples(runs: Mapping[str, Sequence[float]], *, unit: str, title: str = "") 
 
 
 def pictures(
-    images: Sequence[Any],
-    captions: Sequence[str],
-    *,
-    columns: int = 8,
-    title: str = "",
-    cmap: str = "gray_r",
+    images: Sequence[Any], captions: Sequence[str], *, columns: int = 8, cmap: str = "gray_r"
 ) -> Figure:
     """Draw pictures in a grid, each with a caption.
 
@@ -190,23 +177,18 @@ def pictures(
         One a picture.
     columns : int
         Pictures in a row.
-    title : str
-        The title, empty for none.
     cmap : str
         ``"gray_r"`` draws high values of grey pictures dark, as ink, ``"gray"`` draws them bright.
     """
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
     side = min(1.6, 7.6 / columns)
-    height = rows * (side + 0.25) + (0.3 if title else 0)
-    fig, grid = figure(side * columns, height, rows=rows, columns=columns)
+    fig, grid = figure(side * columns, rows * (side + 0.25), rows=rows, columns=columns)
     for axes in grid:
         axes.set_axis_off()
     for axes, image, caption in zip(grid, images, captions, strict=False):
         axes.imshow(image, cmap=cmap, interpolation="nearest")
         axes.set_title(caption, fontsize=8)
-    if title:
-        fig.suptitle(title)
     return fig
 
 
@@ -250,12 +232,9 @@ def roofline(
     axes.set_yscale("log")
     axes.margins(y=0.15)
     work, speed, traffic = units
-    limits = {
-        f"peak {_short(peak)} {speed}": high,
-        f"memory {_short(bandwidth)} {traffic}": ridge * 0.9,
-    }
-    for label, right in limits.items():
-        axes.annotate(label, (right, peak), (0, 4), textcoords="offset points", ha="right")
+    place = {"xytext": (0, 4), "textcoords": "offset points", "ha": "right"}
+    axes.annotate(f"peak {_short(peak)} {speed}", (high, peak), **place)
+    axes.annotate(f"memory {_short(bandwidth)} {traffic}", (ridge * 0.9, peak), **place)
     axes.set_xlabel(f"arithmetic intensity: {work} per byte of inputs, weights and outputs")
     axes.set_ylabel(speed)
     axes.set_title(title)

@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 
 from tests.records import records as helpers
-from tests.records.records import MODULE, OTHER, TARGET, result, verdict
+from tests.records.records import MODULE, TARGET, result, verdict
 from tests.short import examples, fresh
 from tvmlab.errors import RecordError
 from tvmlab.records.entries import Workload, mismatch, normalized, replay, target_data, workload_id
@@ -58,14 +58,6 @@ def test_names_and_attributes_do_not_make_a_function_another():
     assert workload_id(sizes) != workload_id(MODULE)
 
 
-def test_another_process_is_read_by_refresh(path):
-    mine, other = Records(path), Records(path)
-    other.append(result(seed=1))
-    assert len(mine) == 0
-    mine.refresh()
-    assert mine.results() == other.results()
-
-
 def test_the_last_verdict_decides(path):
     records = Records(path)
     records.append(result(times=(1e-9,)))
@@ -98,13 +90,6 @@ def test_what_fits_a_target(target, why):
     made = result(target={**target_data(TARGET), **triple})
     said = mismatch(made, tvm.target.Target({**triple, **target}))
     assert said == why or (why and said == f"made for {why}")
-
-
-def test_what_does_not_fit_is_ignored(path):
-    assert "made for tvmlab 0.0" in mismatch(verdict(tvmlab="0.0"), TARGET)
-    records = Records(path)
-    records.append(verdict(rule=1.0), verdict(target=target_data(OTHER)), verdict(tvm="0.1"))
-    assert records.best("w", TARGET).rule == 1.0
 
 
 @pytest.mark.parametrize(

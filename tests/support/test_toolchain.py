@@ -11,8 +11,6 @@ import platform
 import re
 import sys
 import tarfile
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -266,12 +264,3 @@ def test_an_extra_that_is_missing_is_named():
         need("nobody_has_this.part", extra="models")
     assert caught.value.what == "the Python package 'nobody_has_this' is not installed"
     assert caught.value.fix == "pip install 'tvmlab[models]'"
-
-
-def test_of_many_that_ask_at_once_one_builds(tmp_path, recorder):
-    source = tmp_path / "a.cc"
-    source.write_text(ADD)
-    with ThreadPoolExecutor(4) as pool:
-        build = partial(toolchain.build_extension, [source], folder=tmp_path / "cache")
-        assert len({future.result() for future in [pool.submit(build) for _ in range(4)]}) == 1
-    assert len(recorder) == 1

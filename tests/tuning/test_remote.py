@@ -80,20 +80,6 @@ def test_several_servers_at_once(measurer: RemoteMeasurer, monkeypatch: pytest.M
     assert len(running) == most == 2
 
 
-def test_a_duel(measurer: RemoteMeasurer) -> None:
-    first, bad, second = measurer.duel(
-        [kernels.adds(1.0), kernels.ForDevices, kernels.adds(2.0)], 5
-    )
-    assert good(first, 5)
-    assert good(second, 5)
-    assert first.answer != second.answer
-    assert first.cpu == second.cpu == processor_name()
-    assert "cannot be compiled" in bad.error
-    failed, _ = measurer.duel([kernels.adds(1.0), kernels.Outside], 2)
-    assert "cannot be run: the kernel ended its process with SIGSEGV" in failed.error
-    assert "cannot be compiled" in measurer.duel([kernels.ForDevices], 2)[0].error
-
-
 # No machine has AMD's XOP and Intel's AMX at once.
 BEYOND = tvm.target.Target({"kind": "llvm", "mattr": ["+xop", "+amx-tile"], "num-cores": 1})
 CROWD = tvm.target.Target({"kind": "llvm", "num-cores": 5000})

@@ -11,20 +11,10 @@ from types import ModuleType
 from typing import Any
 
 #: Public modules by the room that they are in: ``tvmlab.bench`` is ``tvmlab.measure.bench``.
-ROOMS = {
-    "batch_norm": "ir",
-    "bench": "measure",
-    "data": "support",
-    "deploy": "runtime",
-    "exercises": "workbook",
-    "lab_tools": "workbook",
-    "operators": "measure",
-    "package": "runtime",
-    "profiling": "runtime",
-    "remote": "runtime",
-    "target": "support",
-    "toolchain": "support",
-}
+ROOMS = {"batch_norm": "ir", "bench": "measure", "data": "support", "deploy": "runtime"}
+ROOMS |= {"exercises": "workbook", "lab_tools": "workbook", "operators": "measure"}
+ROOMS |= {"package": "runtime", "profiling": "runtime", "remote": "runtime"}
+ROOMS |= {"target": "support", "toolchain": "support"}
 
 #: The logical processors that this process may use. They are read at import, because TVM's thread
 #: pool ties the main thread to some of them when it starts.

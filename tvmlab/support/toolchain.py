@@ -40,11 +40,8 @@ _TOOLS = ("g++", "make", "cmake", "ninja")
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime", "torch")
 _DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
 
-_INSTALL = {
-    "g++": "apt install g++",
-    "cmake": "pip install 'cmake>=3.26'",
-    "ninja": "pip install ninja",
-}
+_INSTALL = {"g++": "apt install g++", "cmake": "pip install 'cmake>=3.26'"}
+_INSTALL |= {"ninja": "pip install ninja"}
 
 
 class Tool(NamedTuple):

@@ -197,14 +197,10 @@ def check_register_tile(tile: int, vectors: int, register_blocked: Function) -> 
 
 
 def _multiply_add_loop(lines: list[str]) -> list[str]:
-    """Return the instructions of the loop with the most multiply-adds for its length."""
-    start: dict[str, int] = {}
-    loops: list[list[str]] = []
-    for number, line in enumerate(lines):
-        if label := re.match(r"(\.LBB\w+):", line):
-            start[label[1]] = number
-        if (jump := re.match(r"\tj\w+\s+(\.LBB\w+)", line)) and jump[1] in start:
-            loops.append([one.strip() for one in lines[start[jump[1]] + 1 : number + 1]])
+    """Return the instructions of the inner loop with the most multiply-adds for its length."""
+    # From a label to a jump back to it, without a label between them.
+    inner = r"^(\.LBB\w+):.*\n((?:(?!\.LBB).*\n)*?\tj\w+\s+)\1\b"
+    loops = [body.split("\n") for _, body in re.findall(inner, "\n".join(lines), re.MULTILINE)]
     return max(loops, key=lambda loop: sum("vfmadd" in one for one in loop) / len(loop))
 
 
