@@ -101,11 +101,9 @@ def compile(
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
     except Exception as error:  # passes and code generators raise many classes
-        raise CompileError(
-            f"TVM could not compile the module: {telling(error)}",
-            where=f"target {made}",
-            fix="read TVM's own error above this one: it names the pass that raised it",
-        ) from error
+        what = f"TVM could not compile the module: {telling(error)}"
+        fix = "read TVM's own error above this one: it names the pass that raised it"
+        raise CompileError(what, where=f"target {made}", fix=fix) from error
     return Executable(built, made, signature, Summary.of(scheduled), tally.work, tally.tir)
 
 

@@ -51,11 +51,10 @@ class OnnxRuntime:
             providers = ["CPUExecutionProvider"]
             self._session = onnxruntime.InferenceSession(source, options, providers=providers)
         except Exception as error:  # it has a class for each way to fail
-            raise ModelError(
-                f"ONNX Runtime cannot read the model: {telling(error)}",
-                where=source if isinstance(source, str) else type(model).__name__,
-                fix="give a file in ONNX format, of operators that ONNX Runtime has",
-            ) from error
+            what = f"ONNX Runtime cannot read the model: {telling(error)}"
+            where = source if isinstance(source, str) else type(model).__name__
+            fix = "give a file in ONNX format, of operators that ONNX Runtime has"
+            raise ModelError(what, where=where, fix=fix) from error
         self._names = [value.name for value in self._session.get_inputs()]
 
     def __call__(self, *inputs: Any) -> Any:
@@ -69,11 +68,9 @@ class OnnxRuntime:
         try:
             outputs = self._session.run(None, dict(zip(self._names, inputs, strict=True)))
         except Exception as error:
-            raise InputError(
-                f"the model does not run on these {len(inputs)} inputs: {telling(error)}",
-                where="ONNX Runtime",
-                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
-            ) from error
+            what = f"the model does not run on these {len(inputs)} inputs: {telling(error)}"
+            fix = f"it takes {', '.join(self._names) or 'no inputs'}"
+            raise InputError(what, where="ONNX Runtime", fix=fix) from error
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 

@@ -75,17 +75,12 @@ def host_target() -> tvm.target.Target:
     # The pool never has more threads than processors.
     cores = min(_asked_threads() or physical_cores(), len(PROCESSORS))
     os.environ.setdefault("TVM_NUM_THREADS", str(cores))
-    started = runtime_threads()
-    if started < cores:
-        warnings.warn(
-            f"TVM's thread pool had already started with {started} of {cores} threads; "
-            "call tvmlab.host_target() before the first kernel runs",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return tvm.target.Target(
-        {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
-    )
+    if (started := runtime_threads()) < cores:
+        what = f"TVM's thread pool had already started with {started} of {cores} threads; call "
+        what += "tvmlab.host_target() before the first kernel runs"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
+    cpu = codegen.llvm_get_system_cpu()
+    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": cores})
 
 
 def _asked_threads() -> int | None:

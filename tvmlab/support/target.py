@@ -49,12 +49,9 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     except TargetError:
         raise
     except Exception as error:  # ValueError, TypeError or InternalError
-        raise TargetError(
-            f"TVM does not know this target: {telling(error)}",
-            where=repr(target),
-            fix='give a kind such as "llvm" or a dictionary such as '
-            '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',
-        ) from error
+        what = f"TVM does not know this target: {telling(error)}"
+        fix = 'give a kind such as "llvm", or {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}'
+        raise TargetError(what, where=repr(target), fix=f"{fix}, or leave it out") from error
     if made.kind.name == "llvm":
         _check_llvm(made)
     return made
@@ -113,12 +110,9 @@ def split_target(
         return None, target
     whole, other = (first, rest) if rest in PARTITIONERS else (rest, first)
     wanted = f"{PARTITIONERS[0]}, {whole}"
-    raise TargetError(
-        f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
-        where=repr(target),
-        fix=f"what takes parts of a module comes first: {wanted!r}; to compile all of it, "
-        f"leave out {other!r} and the comma",
-    )
+    what = f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}"
+    fix = f"what takes parts of a module comes first: {wanted!r}; to compile all of it, leave out "
+    raise TargetError(what, where=repr(target), fix=f"{fix}{other!r} and the comma")
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -136,11 +130,11 @@ def parse(text: str) -> dict[str, Any]:
         option, given, value = words.pop(0).partition("=")
         name = option.lstrip("-")
         if name == option or name not in types:
-            raise TargetError(
+            what, fix = (
                 f"a target of kind {kind!r} has no option {option}",
-                where=repr(text),
-                fix=f"it has {', '.join(sorted(types))}",
+                ", ".join(sorted(types)),
             )
+            raise TargetError(what, where=repr(text), fix=f"it has {fix}")
         if not given and types[name] != "bool" and words and words[0][:1] != "-":
             value = words.pop(0)
         spec[name] = _value(types[name], value)

@@ -58,19 +58,15 @@ class Completed(NamedTuple):
     seconds: float
 
 
-def _search_path() -> str:
-    """Return PATH with the folder of the running Python first, as in its virtual environment."""
-    # Not resolved: the interpreter of a virtual environment is a link out of it.
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-
-
 def _environment() -> dict[str, str]:
     """Return the variables that build commands run with: those of this process, some changed.
 
     Messages are in English and without colours. The variables of a make above this process are left
     out, because each make would obey them.
     """
-    own = {"PATH": _search_path(), "LC_ALL": "C", "TERM": "dumb"}
+    # Not resolved: the interpreter of a virtual environment is a link out of it.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
     if sys.prefix != sys.base_prefix:
         own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
     # Jupyter sets these three for its kernels, and CMake, Ninja and compilers obey them.
@@ -84,7 +80,7 @@ def find_tool(name: str) -> Tool:
 
     Raises `ToolchainError`, which says how to install it, if there is none.
     """
-    path = shutil.which(name, path=_search_path())
+    path = shutil.which(name, path=_environment()["PATH"])
     if path is None:
         how = _INSTALL.get(name, "put its folder on PATH")
         if name.endswith("-linux-gnu-g++"):

@@ -46,7 +46,6 @@ FIRST, SECOND = (2, 4, 9, 9), (32, 2, 1, 1)
 AROUND = "[[0, 0], [0, 0], [1, 1], [1, 1]]"  # the widths of a pad
 GIVEN = (0.25, 0, 0.5, 0, 0.5, 0)  # scale and zero point: of the operands, and of the result
 SIZE = 64  # rows and columns of the matrices
-HIGH, WIDE = 16, 32  # of a block
 
 
 @exercise
@@ -290,10 +289,7 @@ def check_fold_pad(fold_pad: Function, padded: tvm.IRModule, bare: tvm.IRModule)
     """
     value, mirrored = _padded(AROUND, value="0f"), _padded(AROUND, mode="reflect")
     askew = _padded("[[0, 0], [0, 0], [1, 0], [2, 1]]", padding="[2, 0, 0, 0]")
-    more, folded = (
-        _padded("[[0, 1], [0, 0], [0, 0], [0, 0]]"),
-        _padded("", padding="[3, 2, 0, 1]"),
-    )
+    more = _padded("[[0, 1], [0, 0], [0, 0], [0, 0]]")
     sides = "a pad of another width on each side goes to the wrong sides, or the convolution's own "
     sides += "padding is lost"
     mirrors = "a pad that mirrors the picture has to stay: a convolution's own padding puts one "
@@ -301,7 +297,7 @@ def check_fold_pad(fold_pad: Function, padded: tvm.IRModule, bare: tvm.IRModule)
     for given, wanted, why in (
         (padded, bare, "the pad is gone, and the result is another convolution"),
         (value, value, "a pad with another value than the zero point has to stay"),
-        (askew, folded, sides),
+        (askew, _padded("", padding="[3, 2, 0, 1]"), sides),
         (more, more, "a pad of the batch has to stay"),
         (mirrored, mirrored, mirrors),
     ):
@@ -356,10 +352,8 @@ def check_addition_pattern(addition: Function, network: tvm.IRModule, table: Seq
     if not pattern.match(add(x, y, *given)):
         floats = pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0)))
         require(not floats, "it takes an addition of floats, expected qnn.add")
-        raise Wrong(
-            "it does not take a quantized addition: qnn.add of two tensors, and of six constants "
-            "that need not be equal"
-        )
+        why = "it does not take a quantized addition: qnn.add of two tensors, and of six constants "
+        raise Wrong(f"{why}that need not be equal")
     for place in range(len(GIVEN)):
         what, dtype = ("zero point", "int32") if place % 2 else ("scale", "float32")
         unknown = relay.var("unknown", shape=(), dtype=dtype)
@@ -458,9 +452,7 @@ def check_blocked(blocked: Function) -> str:
     mine, other = (s_tir.Schedule(te.create_prim_func([a, b, c])) for _ in range(2))
     call(blocked, mine, returns=False)
     i, j, k = other.get_loops(other.get_sblock("C"))
-    (i_outer, i_inner), (j_outer, j_inner) = (
-        other.split(loop, [None, factor]) for loop, factor in ((i, HIGH), (j, WIDE))
-    )
+    (i_outer, i_inner), (j_outer, j_inner) = other.split(i, [None, 16]), other.split(j, [None, 32])
     other.reorder(i_outer, j_outer, k, i_inner, j_inner)
     other.vectorize(j_inner)
     loops, wanted = (
