@@ -102,9 +102,7 @@ _MODEL = f"a file (ONNX, TensorFlow Lite, Relay text), or a network of the workb
 _PROGRAM = "a package, which is code: load only what you trust; or a model, which is compiled first"
 _OPEN = '"data:[1,3,224,224] mask:[n,77]" for open inputs; a name is a size known at run time only'
 _SHAPES = option("--input-shapes", "SHAPES", _OPEN)
-_TARGET = (
-    'such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" (default: this machine)'
-)
+_TARGET = '"llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" (default: this machine)'
 TARGET = option("--target", "TARGET", _TARGET)
 _FILL = "for inputs that FILE does not have, and are else refused by `run`, random for others"
 INPUTS = (
@@ -164,10 +162,8 @@ def load_model(name: str, shapes: Shapes | None = None, *, keep_open: bool = Fal
             return load(model, shapes=error.shapes)
         if error.shapes is not None:
             named = (f"{key}:[{','.join(map(str, dims))}]" for key, dims in error.shapes.items())
-            error.fix = (
-                f'pass --input-shapes "{" ".join(named)}", with a number in place of each name '
-                "whose size you know"
-            )
+            written = f'pass --input-shapes "{" ".join(named)}"'
+            error.fix = f"{written}, with a number in place of each name whose size you know"
         raise
 
 

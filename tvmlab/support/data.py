@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 from ..errors import ChecksumError, DataError, ToolchainError
 
-_TINY = (
-    "https://raw.githubusercontent.com/mlcommons/tiny/25ecd962b8ba901a2f93af10697a359758f5b4ca"
-    "/benchmark/training/image_classification/trained_models"
-)
+_LIST = (Path(__file__).parents[1] / "assets" / "downloads.txt").read_text(encoding="utf-8")
 
 
 class Entry(NamedTuple):
@@ -30,29 +27,8 @@ class Entry(NamedTuple):
 
 #: Every file that `fetch` knows, by name.
 REGISTRY: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "resnet50-v2-7.onnx",
-            "https://media.githubusercontent.com/media/onnx/models"
-            "/b9a54e89508f101a1611cd64f4ef56b9cb62c7cf"
-            "/vision/classification/resnet/model/resnet50-v2-7.onnx",
-            102_442_450,
-            "1e80e8a7c8eec8e8b20c440d7dd7f2f8590779c7c2859dc4514870dc463845d3",
-        ),
-        Entry(
-            "resnet8_float.tflite",
-            f"{_TINY}/pretrainedResnet.tflite",
-            318_144,
-            "b5c0046d6e0328b4956afd6baa29555a29b1f1c65bdd45aaed75b7cd484d9f79",
-        ),
-        Entry(
-            "resnet8_int8.tflite",
-            f"{_TINY}/pretrainedResnet_quant.tflite",
-            98_496,
-            "3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
-        ),
-    )
+    name: Entry(name, url, int(size), sha256)
+    for name, size, sha256, url in map(str.split, _LIST.splitlines()[1:])
 }
 
 
@@ -95,11 +71,9 @@ def fetch(name: str) -> Path:
     if (path := cached(name)) is not None:
         return path
     entry, path = REGISTRY[name], cache_dir() / name
-    fix = (
-        f"Bring the file by other means: from {entry.url}, {entry.size} bytes, sha256 "
-        f"{entry.sha256}, to {path}; or try again with a network, or with TVMLAB_CACHE set to a "
-        "folder that can be written."
-    )
+    facts = f"from {entry.url}, {entry.size} bytes, sha256 {entry.sha256}, to {path}"
+    fix = f"Bring the file by other means: {facts}; or try again with a network, or with "
+    fix += "TVMLAB_CACHE set to a folder that can be written."
     if os.environ.get("TVMLAB_OFFLINE", "") not in ("", "0"):
         raise DataError("The network is closed by TVMLAB_OFFLINE.", where=str(path), fix=fix)
     with warnings.catch_warnings(action="ignore"):  # tqdm's, of a notebook without widgets

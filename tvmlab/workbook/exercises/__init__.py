@@ -7,14 +7,13 @@ nothing and does not raise for a wrong answer. The worked solutions are in ``not
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 
-def __getattr__(name: str) -> Callable[..., None]:
+def __getattr__(name: str) -> Any:
     """Find a check in the modules of this package, which are imported when it is asked for."""
     for module in ("programs", "graphs") if name.startswith("check_") else ():
-        found: Callable[..., None] | None
         if found := getattr(import_module(f".{module}", __name__), name, None):
             return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
