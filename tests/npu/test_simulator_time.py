@@ -87,7 +87,7 @@ def weight_bytes(one, config):
 def counted(program):
     """What `simulator.count` gives."""
     config = program.config
-    layers = [dict.fromkeys(simulator.load().counter_names().split(), 0) for _ in program.layers]
+    layers = [dict.fromkeys(simulator.COUNTERS, 0) for _ in program.layers]
     totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
     for one in (*program.instructions, None):
         if one is None or isinstance(one, isa.Sync):

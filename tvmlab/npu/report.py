@@ -163,8 +163,7 @@ def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Ta
     layers = zip(program.layers, counted, cuts, strict=True)
     found = (Row(layer, config, counters, cut) for layer, counters, cut in layers)
     rows = tuple(row for row in found if row.counters["instructions"])
-    names = simulator.load().counter_names().split()
-    total = {name: sum(row.counters[name] for row in rows) for name in names}
+    total = {name: sum(row.counters[name] for row in rows) for name in simulator.COUNTERS}
     return Table(name, config, rows, Row("total", config, total), _needed(program))
 
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
+#: What `count` counts of each layer.
+COUNTERS = (
+    *("cycles", "dma_cycles", "array_cycles", "vector_cycles", "loaded_bytes", "stored_bytes"),
+    *("bus_bytes", "array_macs", "vector_macs", "sram_read_bytes", "sram_written_bytes"),
+    "instructions",
+)
 
 Array = npt.NDArray[np.generic]
 
@@ -62,17 +68,14 @@ def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
 
 
 def count(program: bytes) -> list[dict[str, int]]:
-    """Count what each layer of a program costs; no data are needed, and errors are `module`'s.
+    """Count what each layer of a program costs, by `COUNTERS`; errors are those of `module`.
 
-    The counters of a layer are ``cycles`` (its share of the program's cycles), ``dma_cycles``,
-    ``array_cycles``, ``vector_cycles``, ``loaded_bytes``, ``stored_bytes``, ``bus_bytes`` (both, in
-    whole bursts), ``array_macs``, ``vector_macs`` (multiply-accumulates), ``sram_read_bytes``,
-    ``sram_written_bytes`` and ``instructions``.
+    ``cycles`` are the layer's share of the program's cycles, ``bus_bytes`` the bytes loaded and
+    stored in whole bursts; ``array_macs`` and ``vector_macs`` are multiply-accumulates.
     """
-    names = load().counter_names().split()
-    flat = [int(number) for number in load().count(bytes(program))]
-    rows = [flat[at : at + len(names)] for at in range(0, len(flat), len(names))]
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    flat, size = list(map(int, load().count(bytes(program)))), len(COUNTERS)
+    rows = (flat[at : at + size] for at in range(0, len(flat), size))
+    return [dict(zip(COUNTERS, row, strict=True)) for row in rows]
 
 
 def cycles(program: Program) -> list[int]:

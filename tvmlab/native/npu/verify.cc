@@ -142,7 +142,7 @@ class Player {
   }
 
   void operator()(const Pool& p) {
-    ReadTouched(p, Unit::kVector);
+    sram_.Read(p.in.address, p.in.box(), Unit::kVector);
     sram_.Write(p.out_address, p.out().box(), Unit::kVector);
   }
 
@@ -175,7 +175,7 @@ class Player {
 
   template <typename Window>
   void Convolve(const Window& w, Unit unit) {
-    ReadTouched(w, unit);
+    sram_.Read(w.in.address, w.in.box(), unit);
     sram_.Read(w.weights, WeightBytes(w, program_.config), unit);
     const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
     if (w.bias >= 0) {
@@ -184,25 +184,6 @@ class Player {
       sums_.Read(w.sums, count, unit);
     }
     sums_.Write(w.sums, count, unit);
-  }
-
-  // Pixels that no tap takes, such as those that a stride steps over, need not be there.
-  template <typename Window>
-  void ReadTouched(const Window& w, Unit unit) {
-    const auto rows = Rows(w).Touched(), cols = Cols(w).Touched();
-    for (int64_t y = 0; y < w.in.rows; ++y) {
-      if (!rows[static_cast<size_t>(y)]) continue;
-      for (int32_t x = 0, end = 0; x < w.in.cols; x = end) {
-        end = x + 1;
-        if (!cols[static_cast<size_t>(x)]) continue;
-        while (end < w.in.cols && cols[static_cast<size_t>(end)]) ++end;
-        View part = w.in;
-        part.rows = 1;
-        part.cols = end - x;
-        sram_.Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(),
-                   unit);
-      }
-    }
   }
 
   const Program& program_;
