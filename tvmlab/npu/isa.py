@@ -9,8 +9,7 @@ side. Results appear pixel by pixel, after tables have been read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import make_dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,6 +66,12 @@ class Instruction:
         def __init__(self, *values: int, **named: int) -> None: ...
         def __getattr__(self, name: str) -> int: ...
 
+    def __init_subclass__(cls, unit: Unit, names: str = "") -> None:
+        cls.unit, cls.names = unit, ("layer", *names.split())
+        cls.opcode = len(INSTRUCTIONS) + 1
+        cls.__annotations__ = dict.fromkeys(cls.names, int)
+        INSTRUCTIONS[cls.opcode] = dataclass(frozen=True)(cls)
+
     def words(self) -> list[int]:
         """Encode the instruction: opcode, layer and the other fields, each a word of 32 bits."""
         return [self.opcode, *(int(getattr(self, name)) for name in self.names)]
@@ -74,22 +79,6 @@ class Instruction:
 
 #: The classes of instructions, by opcode.
 INSTRUCTIONS: dict[int, type[Instruction]] = {}
-
-
-def _instruction(unit: Unit, names: str = "") -> Callable[[type], Any]:
-    """Make the next instruction of a class: a frozen dataclass with these fields."""
-
-    def wrap(cls: type) -> Any:
-        found, opcode = ("layer", *names.split()), len(INSTRUCTIONS) + 1
-        body = {"unit": unit, "opcode": opcode, "names": found, "__doc__": cls.__doc__}
-        how: Any = {"bases": (Instruction,), "namespace": body | {"__module__": __name__}}
-        typed = [(name, int) for name in found]
-        made = make_dataclass(cls.__name__, typed, frozen=True, slots=True, **how)
-        INSTRUCTIONS[opcode] = made
-        return made
-
-    return wrap
-
 
 _BOX = """
     tensor offset address element count0 count1 count2 count3 dram0 dram1 dram2 dram3
@@ -100,10 +89,29 @@ _CONVOLUTION = """
     weights kernel_h kernel_w stride_h stride_w dilation_h dilation_w out_rows out_cols
     out_channels sums bias
 """
+_REQUANTIZE = """
+    sums rows cols channels sum_low sum_high rounding multipliers shifts per_channel zero_point
+    low high address row_stride pixel_stride out_dtype
+    """
+_ADD = """
+    rows cols channels
+    lhs_address lhs_row_stride lhs_pixel_stride lhs_dtype
+    lhs_zero lhs_rounding lhs_multiplier lhs_shift
+    rhs_address rhs_row_stride rhs_pixel_stride rhs_dtype
+    rhs_zero rhs_rounding rhs_multiplier rhs_shift
+    left_shift out_rounding out_multiplier out_shift out_zero low high
+    out_address out_row_stride out_pixel_stride out_dtype
+    """
+_POOL = """
+    kind address row_stride pixel_stride dtype in_rows in_cols channels
+    kernel_h kernel_w stride_h stride_w dilation_h dilation_w
+    pad_top pad_left pad_bottom pad_right count_pad in_zero out_zero multiplier shift
+    out_rows out_cols out_address out_row_stride out_pixel_stride
+    """
+_SUM = "address row_stride pixel_stride dtype rows cols channels low start accumulate sums"
 
 
-@_instruction(Unit.DMA, _BOX)
-class Load(Instruction):
+class Load(Instruction, unit=Unit.DMA, names=_BOX):
     """Copy a box of up to four dimensions from a tensor in DRAM to the SRAM.
 
     The box begins `offset` bytes into the tensor of number `tensor`, and at `address` in SRAM.
@@ -112,13 +120,11 @@ class Load(Instruction):
     """
 
 
-@_instruction(Unit.DMA, _BOX)
-class Store(Instruction):
+class Store(Instruction, unit=Unit.DMA, names=_BOX):
     """Copy a box from SRAM to DRAM, not to constants or inputs; fields as in `Load`."""
 
 
-@_instruction(Unit.ARRAY, _CONVOLUTION)
-class Matmul(Instruction):
+class Matmul(Instruction, unit=Unit.ARRAY, names=_CONVOLUTION):
     """Convolve a tile of an image on the array; sums wrap in int32.
 
     Output pixel ``(y, x)`` takes from tap ``(i, j)`` of the kernel the input pixel
@@ -131,8 +137,7 @@ class Matmul(Instruction):
     """
 
 
-@_instruction(Unit.VECTOR, _CONVOLUTION + " weight_dtype")
-class Depthwise(Instruction):
+class Depthwise(Instruction, unit=Unit.VECTOR, names=_CONVOLUTION + " weight_dtype"):
     """Convolve each channel by itself, on the vector unit; sums wrap in int32.
 
     Fields as in `Matmul`, and `weight_dtype`: int8 or int16. The weights are [kernel_h, kernel_w,
@@ -140,14 +145,7 @@ class Depthwise(Instruction):
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    """
-    sums rows cols channels sum_low sum_high rounding multipliers shifts per_channel zero_point
-    low high address row_stride pixel_stride out_dtype
-    """,
-)
-class Requantize(Instruction):
+class Requantize(Instruction, unit=Unit.VECTOR, names=_REQUANTIZE):
     """Bring sums to a scale: accumulators to a view in SRAM of int8, uint8 or int32.
 
     ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``. `sums` is
@@ -158,19 +156,7 @@ class Requantize(Instruction):
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    """
-    rows cols channels
-    lhs_address lhs_row_stride lhs_pixel_stride lhs_dtype
-    lhs_zero lhs_rounding lhs_multiplier lhs_shift
-    rhs_address rhs_row_stride rhs_pixel_stride rhs_dtype
-    rhs_zero rhs_rounding rhs_multiplier rhs_shift
-    left_shift out_rounding out_multiplier out_shift out_zero low high
-    out_address out_row_stride out_pixel_stride out_dtype
-    """,
-)
-class Add(Instruction):
+class Add(Instruction, unit=Unit.VECTOR, names=_ADD):
     """Add two views, or rescale one where ``rhs_address`` is -1; all are [rows, cols, channels].
 
     Integer ways: each side becomes ``round(((x - zero) << left_shift) * multiplier)``, wrapping in
@@ -184,16 +170,7 @@ class Add(Instruction):
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    """
-    kind address row_stride pixel_stride dtype in_rows in_cols channels
-    kernel_h kernel_w stride_h stride_w dilation_h dilation_w
-    pad_top pad_left pad_bottom pad_right count_pad in_zero out_zero multiplier shift
-    out_rows out_cols out_address out_row_stride out_pixel_stride
-    """,
-)
-class Pool(Instruction):
+class Pool(Instruction, unit=Unit.VECTOR, names=_POOL):
     """Pool windows of a tile; the window's fields are those of a convolution.
 
     A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
@@ -205,11 +182,7 @@ class Pool(Instruction):
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    "address row_stride pixel_stride dtype rows cols channels low start accumulate sums",
-)
-class Sum(Instruction):
+class Sum(Instruction, unit=Unit.VECTOR, names=_SUM):
     """Sum each channel of a tile over its pixels into accumulators; sums wrap in int32.
 
     Numbers below `low` count as it: a rectifier, or the dtype's least number. Sums begin with
@@ -217,6 +190,5 @@ class Sum(Instruction):
     """
 
 
-@_instruction(Unit.ALL)
-class Sync(Instruction):
+class Sync(Instruction, unit=Unit.ALL):
     """Wait until all units have done all instructions before it."""

@@ -384,8 +384,7 @@ Options Read(int argc, char** argv) {
 
 std::vector<std::string> Lines(const std::string& path) {
   std::vector<std::string> lines;
-  if (path.empty()) return lines;
-  std::istringstream file(Contents(path, "the labels"));
+  std::istringstream file(path.empty() ? "" : Contents(path, "the labels"));
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
 }
@@ -448,8 +447,9 @@ double Median(Network& network, const std::vector<ffi::Tensor>& inputs, size_t r
   for (double& time : times) {
     const auto start = std::chrono::steady_clock::now();
     network.Run(inputs);
-    time =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - start;
+    time = taken.count();
   }
   std::sort(times.begin(), times.end());
   return (times[(repeats - 1) / 2] + times[repeats / 2]) / 2;

@@ -50,7 +50,6 @@ void Move(uint8_t* to, const uint8_t* from, const Step& step) {
 void Move(uint8_t* to, const uint8_t* from, const Step& step, int64_t bytes) {
   switch (bytes) {
     case 1: return Move<1>(to, from, step);
-    case 2: return Move<2>(to, from, step);
     case 4: return Move<4>(to, from, step);
     case 8: return Move<8>(to, from, step);
   }

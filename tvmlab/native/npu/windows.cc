@@ -19,19 +19,16 @@ struct Taps {
   int64_t first, end, padded;
 
   Taps(const Axis& axis, int64_t output, int64_t pad_after) {
-    const int64_t start = axis.At(output, 0);
-    first = Until(0, start, axis);
-    end = std::max(first, Until(axis.in, start, axis));
-    padded = Until(axis.in + pad_after, start, axis);
+    // The first tap whose place is not below `place`.
+    const auto until = [&](int64_t place) {
+      const int64_t ahead = std::max<int64_t>(place - axis.At(output, 0), 0);
+      return std::clamp<int64_t>(CeilDiv(ahead, axis.dilation), 0, axis.kernel);
+    };
+    first = until(0);
+    end = std::max(first, until(axis.in));
+    padded = until(axis.in + pad_after);
   }
   int64_t inside() const { return end - first; }
-
- private:
-  // The first tap whose place is not below `place`.
-  static int64_t Until(int64_t place, int64_t start, const Axis& axis) {
-    return std::clamp<int64_t>(CeilDiv(std::max<int64_t>(place - start, 0), axis.dilation), 0,
-                               axis.kernel);
-  }
 };
 
 int64_t Lowest(Dtype dtype) {
