@@ -11,7 +11,9 @@ from tvm.ir import IRModule
 from ..plot import COLOURS, MARKERS, Box, figure
 from ..support.extras import need
 from .config import Config
+from .coverage import operator
 from .isa import Unit
+from .reading import bindings
 from .timeline import Phase
 
 if TYPE_CHECKING:
@@ -50,15 +52,12 @@ def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
 
     for param in mod["main"].params:
         add(param, param.name_hint, DEVICES[2])
-    for block in mod["main"].body.blocks:
-        for var, value in ((binding.var, binding.value) for binding in block.bindings):
-            operands = getattr(value, "args", [])
-            for one in operands:
-                if one not in names and isinstance(one.ty, relax.TensorType) and one.ty.ndim > 0:
-                    add(one, "constant", DEVICES[2])
-            known = [names[operand] for operand in operands if operand in names]
-            op = value.op.name.removeprefix("relax.").removeprefix("relay.")
-            add(var, op, DEVICES[var.name_hint in on_cpu], known)
+    for var, call in bindings(mod["main"].body):
+        for one in call.args:
+            if one not in names and isinstance(one.ty, relax.TensorType) and one.ty.ndim > 0:
+                add(one, "constant", DEVICES[2])
+        known = [names[operand] for operand in call.args if operand in names]
+        add(var, operator(call), DEVICES[var.name_hint in on_cpu], known)
     return boxes
 
 

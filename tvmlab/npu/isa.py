@@ -4,7 +4,8 @@ An instruction is a row of 32-bit words: its opcode, the number of the layer tha
 reports, then its fields in the order of the class. Addresses are bytes in SRAM; `sums` are indices
 of accumulators. Sizes count elements unless they say bytes. An image in SRAM is a *view*: an
 address, and the bytes from a row and from a pixel to the next; the channels of a pixel lie side by
-side. Results appear pixel by pixel, after tables have been read.
+side. An instruction counts as reading the whole view. Results appear pixel by pixel, after tables
+have been read.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ _CONVOLUTION = """
 _REQUANTIZE = """
     sums rows cols channels sum_low sum_high rounding multipliers shifts per_channel zero_point
     low high address row_stride pixel_stride out_dtype
-    """
+"""
 _ADD = """
     rows cols channels
     lhs_address lhs_row_stride lhs_pixel_stride lhs_dtype
@@ -101,13 +102,13 @@ _ADD = """
     rhs_zero rhs_rounding rhs_multiplier rhs_shift
     left_shift out_rounding out_multiplier out_shift out_zero low high
     out_address out_row_stride out_pixel_stride out_dtype
-    """
+"""
 _POOL = """
     kind address row_stride pixel_stride dtype in_rows in_cols channels
     kernel_h kernel_w stride_h stride_w dilation_h dilation_w
     pad_top pad_left pad_bottom pad_right count_pad in_zero out_zero multiplier shift
     out_rows out_cols out_address out_row_stride out_pixel_stride
-    """
+"""
 _SUM = "address row_stride pixel_stride dtype rows cols channels low start accumulate sums"
 
 

@@ -15,7 +15,7 @@ from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite,
 from ..ir.patterns import to_dpl
 from .config import COMPILER, Config, machine
 from .patterns import Entry, pattern_table
-from .reading import config_of, kind, regions
+from .reading import bindings, config_of, kind, regions
 
 
 def partition(
@@ -79,16 +79,16 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
     An operator is known by its attributes; one without attributes follows its operands.
     """
     ranks: dict[int, int] = {}
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    for binding in bindings:
+    kept = [binding for block in function.body.blocks for binding in block.bindings]
+    for binding in kept:
         value = binding.value
         used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(value)]
         composite = isinstance(value, relax.Function)
         inside = [one for _, one in bound(value.body)] if composite else [value]
         known = [places.get(key(one.attrs), -1) for one in inside if getattr(one, "attrs", None)]
         ranks[key(binding.var)] = max([-1, *used, min(known, default=-1)])
-    bindings.sort(key=lambda binding: ranks[key(binding.var)])
-    body = relax.SeqExpr([relax.BindingBlock(bindings)], function.body.body)
+    kept.sort(key=lambda binding: ranks[key(binding.var)])
+    body = relax.SeqExpr([relax.BindingBlock(kept)], function.body.body)
     relax.expr._update_type(body, function.body.ty)
     return relax.Function(function.params, body, function.ret_ty, True, function.attrs)
 
@@ -117,17 +117,13 @@ def _adapted(check: Any) -> Any:
 
 def layout_of(mod: ir.IRModule) -> str | None:
     """Return the layout of most of a module's convolutions and poolings; None if it has none."""
-    layouts = [_layout(call) for call in _calls(mod)]
+    layouts = [
+        str(call.attrs["data_layout" if is_call(call, "relax.qnn.conv2d") else "layout"])
+        for call in _calls(mod)
+        if is_call(call, "relax.qnn.conv2d", "relax.qnn.avg_pool2d", "relax.nn.max_pool2d")
+    ]
     best = max(("NCHW", "NHWC"), key=layouts.count)
     return best if best in layouts else None
-
-
-def _layout(call: relax.Call) -> str:
-    if is_call(call, "relax.qnn.conv2d"):
-        return str(call.attrs["data_layout"])
-    if is_call(call, "relax.qnn.avg_pool2d"):
-        return str(call.attrs["layout"])
-    return str(call.attrs.layout) if is_call(call, "relax.nn.max_pool2d") else ""
 
 
 def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
@@ -139,12 +135,11 @@ def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
 
 def bound(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
     """List what is bound in a body, in its order; functions and branches give what is inside."""
-    for binding in (binding for block in body.blocks for binding in block.bindings):
-        value = binding.value
+    for var, value in bindings(body):
         if isinstance(value, relax.Function):
             yield from bound(value.body)
         elif isinstance(value, relax.If):
             yield from bound(value.true_branch)
             yield from bound(value.false_branch)
         else:
-            yield binding.var, value
+            yield var, value

@@ -170,14 +170,13 @@ class TileEmitter:
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
 
-    def result(self, image: int, box: Box) -> View:
-        """Return the view of a part of the result."""
-        if self.out.address is not None:
-            return self.out.view(image, box)
-        return self.out.packed(self.results.take(), box)
-
-    def store(self, image: int, box: Box, view: View) -> None:
-        """Store a part of the result, if it has a place in DRAM."""
+    def write(self, kind: type[isa.Instruction], image: int, box: Box, *fields: int) -> None:
+        """Append an instruction whose last fields are a part of the result, and store that part."""
+        if self.out.address is None:
+            view = self.out.packed(self.results.take(), box)
+        else:
+            view = self.out.view(image, box)
+        self.emit(kind, *fields, *view, *[self.out.dtype] * (kind is not isa.Pool))
         if self.out.tensor is not None:
             self.emit(isa.Store, *self.out.transfer(image, box, view))
 
@@ -311,11 +310,10 @@ def _requantize(
     ends: Pair = (-(1 << 31), (1 << 31) - 1),
 ) -> None:
     """Bring sums to the result's scale, and store them."""
-    view, each = tiles.result(image, box), int(rescale.multipliers.size > 1)
+    each = int(rescale.multipliers.size > 1)
     how = rescale.rounding, tables.multipliers, tables.shifts, each
     clip = rescale.zero_point, rescale.low, rescale.high
-    tiles.emit(isa.Requantize, sums, *box[3:], *ends, *how, *clip, *view, tiles.out.dtype)
-    tiles.store(image, box, view)
+    tiles.write(isa.Requantize, image, box, sums, *box[3:], *ends, *how, *clip)
 
 
 def _add(tiles: TileEmitter, layer: layers.Add) -> None:
@@ -323,26 +321,24 @@ def _add(tiles: TileEmitter, layer: layers.Add) -> None:
         sides: list[int] = []
         for i, (side, source) in enumerate(zip(layer.sides, tiles.images, strict=True)):
             sides += [*tiles.image(i, image, box), source.dtype, *side]
-        view = tiles.result(image, box)
-        scale = layer.out.rounding, layer.out.multiplier, layer.out.shift, layer.out.zero
-        last = (layer.left_shift, *scale, layer.low, layer.high, *view, tiles.out.dtype)
-        tiles.emit(isa.Add, *box[3:], *sides, *last)
-        tiles.store(image, box, view)
+        zero, *scale = layer.out
+        last = (layer.left_shift, *scale, zero, layer.low, layer.high)
+        tiles.write(isa.Add, image, box, *box[3:], *sides, *last)
 
 
 def _pool(tiles: TileEmitter, layer: layers.Pool) -> None:
     for image, box in tiles.tiles():
         (y, rows, top), (x, cols, left) = tiles.needed(box)
         part = Box(y, x, box.c, rows, cols, box.channels)
-        source, view = tiles.image(0, image, part), tiles.result(image, box)
+        source = tiles.image(0, image, part)
         below = tiles.shape.in_size[0] + layer.pads[2] - y - rows
         beside = tiles.shape.in_size[1] + layer.pads[3] - x - cols
         data = (*source, tiles.images[0].dtype, *part[3:])
         window = (*layer.kernel, *layer.strides, *layer.dilation)
         pads = top, left, below, beside, int(layer.count_pad)
         scale = layer.in_zero, layer.out_zero, layer.multiplier, layer.shift
-        tiles.emit(isa.Pool, layer.kind, *data, *window, *pads, *scale, *box[3:5], *view)
-        tiles.store(image, box, view)
+        fields = (layer.kind, *data, *window, *pads, *scale, *box[3:5])
+        tiles.write(isa.Pool, image, box, *fields)
 
 
 def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:

@@ -52,15 +52,13 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
     sides = (Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs)
     values = [(kind, region.values[name]) for kind, names in sides for name in names]
     tensors = [Dram(kind, value.dtype, value.shape) for kind, value in values]
-    numbers: dict[str, int | None] = {}  # of the tensors in DRAM that values lie in
-    scratch: dict[int, int] = {}  # the same by the layer that makes a value
+    # The tensors in DRAM that values lie in, and those of scratch by the layer that makes a value.
+    numbers = {name: storage.tensor for name, storage in plan.storages.items()}
+    scratch: dict[int, int] = {}
     for name, storage in plan.storages.items():
-        numbers[name] = storage.source
-        if storage.source is None and storage.results:
-            numbers[name] = len(region.inputs) + storage.results[0]
-        elif storage.source is None and storage.made not in plan.resident:
-            numbers[name] = number = scratch.setdefault(storage.made, len(tensors))
-            if number == len(tensors):
+        if storage.tensor is None and storage.made not in plan.resident:
+            numbers[name] = scratch.setdefault(storage.made, len(tensors))
+            if numbers[name] == len(tensors):
                 tensors.append(Dram(Kind.SCRATCH, storage.value.dtype, storage.value.shape))
     names = [layer.name for layer in region.layers]
     instructions: list[Instruction] = []
@@ -174,7 +172,7 @@ def _earliest(
     instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Used
 ) -> list[int]:
     found = []
-    taken: dict[Unit, dict[int, int]] = {Unit.ARRAY: {}, Unit.VECTOR: {}}
+    taken: dict[Unit, set[int]] = {Unit.ARRAY: set(), Unit.VECTOR: set()}
     for one, touched in zip(instructions, spans, strict=True):
         phase, unit = 0, int(one.unit)
         for memory, span, writes in touched:
@@ -183,24 +181,14 @@ def _earliest(
             for other, last in enumerate(used):
                 phase = max(phase, last if other == unit else last + 1)
         if isinstance(one, _STEPS):
-            phase = _free(taken[one.unit], phase)
+            while phase in taken[one.unit]:
+                phase += 1
+            taken[one.unit].add(phase)
         for memory, span, writes in touched:
             part = table[memory][0 if writes else 1, unit, span]
             np.maximum(part, phase, out=part)
         found.append(phase)
     return found
-
-
-def _free(following: dict[int, int], phase: int) -> int:
-    """Take the first free phase from a given one on; `following` leads on from those taken."""
-    at = phase
-    while at in following:
-        at = following[at]
-    # A later search starts at the end of the row.
-    while phase < at:
-        following[phase], phase = at + 1, following[phase]
-    following[at] = at + 1
-    return at
 
 
 def _balanced(

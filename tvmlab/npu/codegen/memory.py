@@ -23,14 +23,13 @@ EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 class Storage:
     """The bytes of a value and its views: numbers of layers that make (-1: none) and read it.
 
-    `source` is the number of the region's input, `results` are the numbers of its outputs.
+    `tensor` is its number among the region's inputs and outputs, None if it is neither.
     """
 
     value: Value
     made: int
     read: list[int] = field(default_factory=list)
-    source: int | None = None
-    results: list[int] = field(default_factory=list)
+    tensor: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def plan_memory(region: Region, config: Config) -> Plan:
 
 def _storages(region: Region) -> dict[str, Storage]:
     values = region.values
-    found = {name: Storage(values[name], -1, source=i) for i, name in enumerate(region.inputs)}
+    found = {name: Storage(values[name], -1, tensor=i) for i, name in enumerate(region.inputs)}
     for number, layer in enumerate(region.layers):
         if isinstance(layer, View):
             found[layer.output] = found[layer.inputs[0]]
@@ -77,18 +76,18 @@ def _storages(region: Region) -> dict[str, Storage]:
         for name in layer.inputs:
             found[name].read.append(number)
         found[layer.output] = Storage(values[layer.output], number)
-    for i, name in enumerate(region.outputs):
-        found[name].results.append(i)
+    for i, name in enumerate(region.outputs, len(region.inputs)):
+        if found[name].tensor is None:
+            found[name].tensor = i
     return found
 
 
 def home(storage: Storage) -> Residency:
     """Return the order in which a value lies in DRAM: inputs and outputs as the graph has them."""
     _, h, w, c = storage.value.nhwc
-    outside = storage.source is not None or storage.results
     # Where there is one channel or one pixel, both orders are the same.
-    nchw = outside and storage.value.layout == "NCHW" and c > 1 and h * w > 1
-    return Residency.NCHW if nchw else Residency.NHWC
+    nchw = storage.value.layout == "NCHW" and c > 1 and h * w > 1
+    return Residency.NCHW if nchw and storage.tensor is not None else Residency.NHWC
 
 
 def _planned(
@@ -109,7 +108,7 @@ def _planned(
         kept, sram = resident.kept, Residency.SRAM
         places = tuple(sram if value.made in kept else home(value) for value in values)
         # A result that stays may be stored too.
-        stored = home(out) if out.results else places[-1]
+        stored = places[-1] if out.tensor is None else home(out)
         if shape.images == 1 or Residency.NCHW not in (*places, stored):
             shape = shape.flat()
         plans.append(_fastest(shape, places, config, resident.lowest()))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tvm import ir, relax, tirx
 
 from ...errors import CompileError
-from ...ir import checks, windows
+from ...ir import checks, dialect, windows
 from ...ir.graph import is_call
 from ...qnn import config, frameworks
 from ...qnn.fixed_point import fixed_point_multipliers
@@ -208,22 +208,19 @@ def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
     own = int(given.attributes["axis"]) % max(len(shape), 1)
     by_channel = not found.ndim or (own == axis and found.size == channels)
     check(by_channel, f"qnn.requantize has a scale for each place along axis {own}, no channel's")
-    numbers = _multipliers(multiplier(found, out_scale), way(given))
-    return Rescale(*numbers, int(out_zero), *checks.limits(dtype)), int(zero)
-
-
-def _multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Array, Array]:
-    """Write ratios of scales as the vector unit reads them: a way, multipliers and shifts."""
-    none = np.zeros(0, np.int32)
+    ratio, rounding = multiplier(found, out_scale), way(given)
+    factors, shifts = SUMS.multipliers, SUMS.shifts
     if rounding is Rounding.TFLITE_FLOAT64:  # saturates, which `NONE` does not
-        return rounding, np.atleast_1d(np.float64(1) if ratio is None else ratio), none
-    if ratio is None:
-        return Rounding.NONE, none, none
-    if rounding is Rounding.ONNX:
+        factors = np.atleast_1d(np.float64(1) if ratio is None else ratio)
+    elif ratio is None:
+        rounding = Rounding.NONE
+    elif rounding is Rounding.ONNX:
         with np.errstate(over="ignore"):
-            return rounding, np.atleast_1d(finite(ratio.astype(np.float32))), none
-    factors, shifts = fixed_point_multipliers(np.atleast_1d(ratio))
-    return rounding, factors.astype(np.int32), shifts.astype(np.int32)
+            factors = np.atleast_1d(finite(ratio.astype(np.float32)))
+    else:
+        both = fixed_point_multipliers(np.atleast_1d(ratio))
+        factors, shifts = (one.astype(np.int32) for one in both)
+    return Rescale(rounding, factors, shifts, int(out_zero), *checks.limits(dtype)), int(zero)
 
 
 def finite(ratio: Array) -> Array:
@@ -235,12 +232,11 @@ def finite(ratio: Array) -> Array:
 
 def side(zero: Any, rounding: Rounding, ratio: Array | None) -> Side:
     """Make one side of an addition, with one scale; it is rescaled in integers."""
-    integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64) or ratio is None
-    check(integers, f"the vector unit rescales sides in integers, not by {rounding.name}")
     if ratio is None:
         return Side(int(zero), Rounding.NONE, 0, 0)
-    factor, shift = fixed_point_multipliers(ratio)
-    return Side(int(zero), rounding, int(factor), int(shift))
+    integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64)
+    check(integers, f"the vector unit rescales sides in integers, not by {rounding.name}")
+    return Side(int(zero), rounding, *map(int, fixed_point_multipliers(ratio)))
 
 
 def bits(value: Array) -> int:
@@ -284,9 +280,8 @@ def dense(match: Composite) -> LayerMatch:
     data = match.call.args[0]
     _data(data, 2)
     weights = constant(match.call.args[1], "weight").T[None, None]
-    name = f"dense {weights.shape[2]}->{weights.shape[3]}"
-    ones = (1, 1), (1, 1), (1, 1)
-    made = _product(match, name, weights, 1, ones, (0, 0, 0, 0), False)
+    name, one = f"dense {weights.shape[2]}->{weights.shape[3]}", (1, 1)
+    made = _product(match, name, weights, 1, (one, one, one), (0, 0, 0, 0), False)
     return LayerMatch(made, (data,), match.root)
 
 
@@ -315,14 +310,14 @@ def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
 def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     """Return what is convolved without the pad before it, and the padding of both."""
     data, (top, left, bottom, right) = given["data"], _pads(given.attributes, given.name)
-    if is_call(data, "relax.nn.pad"):
-        widths, mode = [int(width) for width in data.attrs.pad_width], str(data.attrs.pad_mode)
-        value = float(data.attrs.pad_value)
-    elif is_call(data, "relax.relay.nn.pad"):  # as Relay has it: the value is an operand
-        widths = [int(width) for pair in data.attrs["pad_width"] for width in pair]
-        value, mode = scalar(data.args[1], "the pad's value"), str(data.attrs["pad_mode"])
-    else:
+    if not is_call(data, "relax.nn.pad", "relax.relay.nn.pad"):
         return data, (top, left, bottom, right)
+    widths = [int(width) for width in np.ravel(dialect.plain(data.attrs["pad_width"]))]
+    mode = str(data.attrs["pad_mode"])
+    if is_call(data, "relax.nn.pad"):
+        value = float(data.attrs["pad_value"])
+    else:  # as Relay has it: the value is an operand
+        value = scalar(data.args[1], "the pad's value")
     zero = given.zero_point("input_zero_point", given.dtype("data"))
     how = f"with {value:g}" if mode == "constant" else f"by {mode}"
     zeros = mode == "constant" and value == zero
@@ -334,15 +329,14 @@ def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     return data.args[0], (top + up, left + before, bottom + down, right + after)
 
 
-def _pads(a: dict[str, Any], call: str) -> Sides:
+def _pads(a: Any, call: str) -> Sides:
     """Return the padding at the top, the left, the bottom and the right."""
-    padding = windows.padding([int(size) for size in a["padding"]], 2, call)
-    (top, bottom), (left, right) = padding
+    (top, bottom), (left, right) = windows.padding(list(map(int, a["padding"])), 2, call)
     return top, left, bottom, right
 
 
-def _steps(a: dict[str, Any], name: str, call: str) -> list[int]:
-    return windows.steps([int(size) for size in a[name]], 2, call, name)
+def _steps(a: Any, name: str, call: str) -> list[int]:
+    return windows.steps(list(map(int, a[name])), 2, call, name)
 
 
 def _product(
@@ -382,7 +376,7 @@ def _product(
     return Convolution(name, INPUTS[:1], OUTPUT, *values, *window[1:], pads, *match.sum_ends, scale)
 
 
-def _window(kernel: Sequence[int], a: dict[str, Any], call: str) -> _Window:
+def _window(kernel: Sequence[int], a: Any, call: str) -> _Window:
     """Check that the machine's instructions slide a window; return its sizes as pairs."""
     (kh, kw), (sh, sw), (dh, dw) = kernel, _steps(a, "strides", call), _steps(a, "dilation", call)
     found = f"a window of {kh}x{kw} by steps of {[sh, sw]} with dilation {[dh, dw]}"
@@ -466,18 +460,15 @@ def _addition(
 
 def max_pool(match: Composite) -> LayerMatch:
     """Read nn.max_pool2d."""
-    names = ("pool_size", "strides", "dilation", "padding", "layout", "out_layout")
-    attributes = {name: getattr(match.call.attrs, name) for name in names}
-    return _pool(match, attributes, PoolKind.MAX, (0, 0, 0, 0), False)
+    return _pool(match, match.call.attrs, PoolKind.MAX, (0, 0, 0, 0), False)
 
 
 def average_pool(match: Composite) -> LayerMatch:
     """Read qnn.avg_pool2d; the numbers are those that the reference averages with."""
     given = match.bare()
     a, dtype = given.attributes, given.dtype("data")
-    parts = ("input", "output")
-    ratio = [given.scale(f"{part}_scale") for part in parts]
-    zeros = [int(given.zero_point(f"{part}_zero_point", dtype)) for part in parts]
+    ratio = [given.scale(f"{part}_scale") for part in ("input", "output")]
+    zeros = [int(given.zero_point(f"{part}_zero_point", dtype)) for part in ("input", "output")]
     rounding = config.resolve(given.name, a["rounding"]).rounding
     kind, numbers = PoolKind.AVERAGE, (0, 0)
     if rounding == "ONNX":
@@ -493,9 +484,7 @@ def average_pool(match: Composite) -> LayerMatch:
     return _pool(match, a, kind, (*zeros, *numbers), bool(a["count_include_pad"]))
 
 
-def _pool(
-    match: Composite, a: dict[str, Any], kind: PoolKind, numbers: Any, count_pad: bool
-) -> LayerMatch:
+def _pool(match: Composite, a: Any, kind: PoolKind, numbers: Any, count_pad: bool) -> LayerMatch:
     data, what = match.call.args[0], match.name().removeprefix("nn.").removeprefix("qnn.")
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
@@ -544,15 +533,14 @@ def view(match: Composite) -> LayerMatch:
     (_, before), (_, after) = tensor(data, "the data"), tensor(match.root, "the result")
     check(not isinstance(data, ir.GenericConst), "it reshapes a constant", "fold constants")
     check(match.root.same_as(match.call), "something stands behind the reshape")
-    layout = None
-    if before != after:
-        image, row = (before, after) if len(before) == 4 else (after, before)
-        layouts = [
-            layout
-            for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
-            if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
-        ]
-        found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
-        check(layouts, found, "the machine takes images of one pixel as rows, and back")
-        layout = layouts[0] if len(layouts) == 1 else None
+    image, row = (before, after) if len(before) == 4 else (after, before)
+    layouts = [
+        layout
+        for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
+        if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
+    ]
+    found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
+    fix = "the machine takes images of one pixel as rows, and back"
+    check(layouts or before == after, found, fix)
+    layout = layouts[0] if len(layouts) == 1 and before != after else None
     return LayerMatch(View("reshape", INPUTS[:1], OUTPUT), (data,), match.root, layout)
