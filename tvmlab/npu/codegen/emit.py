@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
+from operator import mul
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import isa, layers
 from ..config import Config
-from ..isa import Dtype, Rounding
+from ..isa import Dtype
 from ..layers import Array, Convolution, Layer, Pair, Rescale
 from .memory import LayerPlan, RingAllocator
 from .tiling import ALIGNMENT, Kind, Residency
@@ -127,9 +129,8 @@ class TileEmitter:
         pools = target.sram.lay_out(sizes, plan.limit)
         *self.image_buffers, self.tables, self.weights, self.results = pools
         (self.sums,) = target.sums.lay_out([(cut.sums, cut.sum_slots)], target.config.accumulators)
-        whole, depth = self.shape.in_channels, cut.depth
-        if self.shape.kind is not Kind.MATMUL:
-            depth = whole
+        whole = self.shape.in_channels
+        depth = cut.depth if self.shape.kind is Kind.MATMUL else whole
         #: First and count of each part of the input channels.
         self.steps = [(at, min(depth, whole - at)) for at in range(0, whole, depth)]
         self.packed: dict[int, tuple[_Block, Tables]] = {}
@@ -160,12 +161,9 @@ class TileEmitter:
             for first, cols in ((box.x, low - box.x), (high, end - high)):
                 if cols:
                     size, to = cols * view.pixel, address + (first - box.x) * view.pixel
-                    key, rows = ("padding", box.rows, size), box.rows
-                    if key not in self.blocks:
-                        padding = bytes([pad_value % 256]) * (rows * size)
-                        self.blocks[key] = self.target.add_constants(padding)
-                    start, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
-                    last = (to, 1, *counts, 0, 0, view.row, 1)
+                    key = ("padding", box.rows, size)
+                    start, _ = self.constant(key, mul, bytes([pad_value % 256]), box.rows * size)
+                    last = (to, 1, 1, 1, box.rows, size, 0, 0, size, 1, 0, 0, view.row, 1)
                     self.emit(isa.Load, self.target.number, start, *last)
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
@@ -197,55 +195,56 @@ class TileEmitter:
         rows, cols = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
         return _span(box.y, box.rows, *rows), _span(box.x, box.cols, *cols)
 
-    def lookup(self, rescale: Rescale, bias: Array | None, box: Box) -> Tables:
-        """Return the tables of a group of channels in SRAM; load them if they are not there."""
+    def constant(self, key: tuple[object, ...], make: Callable[..., bytes], *of: Any) -> _Block:
+        """Return constants that are made and added once."""
+        if key not in self.blocks:
+            self.blocks[key] = self.target.add_constants(make(*of))
+        return self.blocks[key]
+
+    def lookup(self, rescale: Rescale, bias: Array, box: Box) -> Tables:
+        """Return the tables of a group of channels in SRAM, and weights that are not in parts."""
         if box.c not in self.packed:
-            self.packed[box.c] = self.pack(rescale, bias, box)
+            tables, mine = (rescale.multipliers, bias, rescale.shifts), _channels(box)
+            parts = [_little(table[mine] if table.size > 1 else table) for table in tables]
+            offsets = Tables(*accumulate(map(len, parts), initial=0))
+            if isinstance(self.layer, Convolution) and len(self.steps) == 1:
+                parts.append(self.packed_weights(0, box))
+            self.packed[box.c] = self.target.add_constants(b"".join(parts)), offsets
         block, offsets = self.packed[box.c]
         address = self.tables.get(box.c, lambda at: self.load_block(block, at)) if block[1] else 0
         return Tables(*(address + offset for offset in offsets))
-
-    def pack(self, rescale: Rescale, bias: Array | None, box: Box) -> tuple[_Block, Tables]:
-        """Add multipliers, bias and shifts to the constants, and weights that are not in parts."""
-
-        def part(table: Array) -> bytes:
-            cut = table[box.c : box.c + box.channels] if table.size > 1 else table
-            return cut.astype(cut.dtype.newbyteorder("<")).tobytes()
-
-        none = rescale.rounding is Rounding.NONE
-        multipliers = b"" if none else part(rescale.multipliers)
-        shifts = b"" if none else part(rescale.shifts)
-        biases = b"" if bias is None else part(bias)
-        at, data = len(multipliers), multipliers + biases + shifts
-        offsets = Tables(0, at, at + len(biases), len(data))
-        if isinstance(self.layer, Convolution) and len(self.steps) == 1:
-            data += self.packed_weights(0, box)
-        return self.target.add_constants(data), offsets
 
     def weights_at(self, i: int, box: Box, tables: Tables) -> int:
         """Return the address of the weights of a part of the input channels."""
         if len(self.steps) == 1:
             return tables.weights
         key = ("weights", box.c, i)
-        if key not in self.blocks:
-            self.blocks[key] = self.target.add_constants(self.packed_weights(i, box))
-        return self.weights.get(key, lambda at: self.load_block(self.blocks[key], at))
+        block = self.constant(key, self.packed_weights, i, box)
+        return self.weights.get(key, lambda at: self.load_block(block, at))
 
     def packed_weights(self, i: int, box: Box) -> bytes:
         """Lay out the weights of a part of the input channels as `isa` has them."""
         assert isinstance(self.layer, Convolution)
         weights, columns = self.layer.weights, self.target.config.columns
         if self.layer.depthwise:
-            part = weights[:, :, box.c : box.c + box.channels]
-            return part.astype(part.dtype.newbyteorder("<")).tobytes()
+            return _little(weights[:, :, _channels(box)])
         first, depth = self.steps[i]
         if self.shape.folded:
             weights = weights.reshape(self.shape.kernel[0], 1, -1, self.shape.out_channels)
             depth = weights.shape[2]
-        part = weights[:, :, first : first + depth, box.c : box.c + box.channels]
+        part = weights[:, :, first : first + depth, _channels(box)]
         full = np.zeros((*part.shape[:3], -(-box.channels // columns) * columns), np.int8)
         full[..., : box.channels] = part
         return full.reshape(*part.shape[:3], -1, columns).transpose(3, 0, 1, 2, 4).tobytes()
+
+
+def _channels(box: Box) -> slice:
+    return slice(box.c, box.c + box.channels)
+
+
+def _little(table: Array) -> bytes:
+    """Write numbers in little-endian order."""
+    return table.astype(table.dtype.newbyteorder("<")).tobytes()
 
 
 def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> _Span:
@@ -351,5 +350,5 @@ def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:
         tiles.emit(isa.Sum, *data, layer.low, layer.start, int(not first), sums)
         if (box.y + box.rows, box.x + box.cols) == end:
             pixel = Box(0, 0, box.c, 1, 1, box.channels)
-            tables = tiles.lookup(layer.rescale, None, pixel)
+            tables = tiles.lookup(layer.rescale, np.zeros(0, np.int32), pixel)
             _requantize(tiles, layer.rescale, image, pixel, sums, tables)
