@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import isa, simulator
 from ..config import Config
@@ -27,7 +26,6 @@ from .tiling import granule
 _PIECES = 1 << 20
 #: The first instruction of a step: the others follow in the same phase or in the next.
 _STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
-_NEVER = (1 << 31) - 1
 #: Phases that are looked at for a transfer.
 _LOOK = 48
 #: Numbers of memories; tensors in DRAM follow.
@@ -101,8 +99,8 @@ def schedule_phases(program: Program) -> Iterator[Instruction]:
     """Order executable instructions without `Sync` by phases, with a `Sync` between two."""
     pieces, config = _pieces(program), program.config
     spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
-    earliest = _earliest(program.instructions, spans, _unused(pieces, -1))
-    phases = _balanced(program, spans, earliest, _unused(pieces, _NEVER))
+    earliest = _earliest(program.instructions, spans, _Uses(pieces))
+    phases = _balanced(program, spans, earliest, _Uses(pieces))
     for number, phase in enumerate(filter(None, phases)):
         if number:
             yield Sync(phase[0].layer)
@@ -160,65 +158,66 @@ def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bo
         yield _SUMS, 4 * one.sums, 4 * one.channels, True
 
 
-#: By memory: the phase of the last or the next use, [written and read, unit, piece].
-_Used = list[npt.NDArray[np.int32]]
+class _Uses:
+    """The phase of the last use of each piece: [written and read, unit, piece] by memory."""
 
+    def __init__(self, pieces: Sequence[tuple[int, int]]) -> None:
+        sizes = (-(-size // piece) for size, piece in pieces)
+        self.table = [np.full((2, 3, size), -1, np.int32) for size in sizes]
 
-def _unused(pieces: Sequence[tuple[int, int]], start: int) -> _Used:
-    return [np.full((2, 3, -(-size // piece)), start, np.int32) for size, piece in pieces]
+    def next(self, touched: Sequence[_Span], unit: Unit) -> int:
+        """Return the first phase in which a unit can touch pieces; a write waits for reads, too."""
+        phase = 0
+        for memory, span, writes in touched:
+            used = self.table[memory][: 1 + writes, :, span].max((0, 2)).tolist()
+            for other, last in enumerate(used):
+                phase = max(phase, last if other == unit else last + 1)
+        return phase
+
+    def mark(self, touched: Sequence[_Span], unit: Unit, phase: int) -> None:
+        """Note a use."""
+        for memory, span, writes in touched:
+            part = self.table[memory][0 if writes else 1, unit, span]
+            np.maximum(part, phase, out=part)
 
 
 def _earliest(
-    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Used
+    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], uses: _Uses
 ) -> list[int]:
     found = []
     taken: dict[Unit, set[int]] = {Unit.ARRAY: set(), Unit.VECTOR: set()}
     for one, touched in zip(instructions, spans, strict=True):
-        phase, unit = 0, int(one.unit)
-        for memory, span, writes in touched:
-            # A write waits for reads as well.
-            used = table[memory][: 1 + writes, :, span].max((0, 2)).tolist()
-            for other, last in enumerate(used):
-                phase = max(phase, last if other == unit else last + 1)
+        phase = uses.next(touched, one.unit)
         if isinstance(one, _STEPS):
             while phase in taken[one.unit]:
                 phase += 1
             taken[one.unit].add(phase)
-        for memory, span, writes in touched:
-            part = table[memory][0 if writes else 1, unit, span]
-            np.maximum(part, phase, out=part)
+        uses.mark(touched, one.unit, phase)
         found.append(phase)
     return found
 
 
 def _balanced(
-    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], table: _Used
+    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], uses: _Uses
 ) -> list[list[Instruction]]:
-    """Place everything: steps where they are, transfers where there is time for them."""
-    cycles, count = simulator.cycles(program), max(earliest, default=-1) + 1
-    busy = np.zeros((3, count), np.int64)
+    """Place steps where they are, and transfers where there is time; `uses` counts backward."""
+    cycles, last = simulator.cycles(program), max(earliest, default=-1)
+    busy = np.zeros((3, last + 1), np.int64)
     for one, phase, length in zip(program.instructions, earliest, cycles, strict=True):
         if one.unit is not Unit.DMA:
             busy[one.unit, phase] += length
     # Cycles of transfers that do not make a phase longer.
     slack = busy.max(0, initial=0)
-    phases: list[list[Instruction]] = [[] for _ in range(count)]
+    phases: list[list[Instruction]] = [[] for _ in range(last + 1)]
     for at, one in reversed(list(enumerate(program.instructions))):
         phase = earliest[at]
         if one.unit is Unit.DMA:
-            last = count - 1
-            for memory, span, writes in spans[at]:
-                used = table[memory][: 1 + writes, :, span].min((0, 2)).tolist()
-                for other, then in enumerate(used):
-                    last = min(last, then if other == Unit.DMA else then - 1)
-            first = max(phase, last - _LOOK + 1)
-            found = slack[first : last + 1][::-1]
+            latest = last - uses.next(spans[at], one.unit)
+            found = slack[max(phase, latest - _LOOK + 1) : latest + 1][::-1]
             # The latest phase that has the time, else the one that has the most.
             enough = found >= cycles[at]
-            phase = last - int(np.argmax(enough) if enough.any() else found.argmax())
+            phase = latest - int(np.argmax(enough) if enough.any() else found.argmax())
             slack[phase] -= cycles[at]
         phases[phase].append(one)
-        for memory, span, writes in spans[at]:
-            part = table[memory][0 if writes else 1, int(one.unit), span]
-            np.minimum(part, phase, out=part)
+        uses.mark(spans[at], one.unit, last - phase)
     return [placed[::-1] for placed in phases]
