@@ -70,8 +70,8 @@ def machine(config: Config) -> Figure:
     unit = {"boxstyle": "round,pad=0.6", "edgecolor": "black", "facecolor": "#CDE9DF"}
     sram = f"SRAM\n{_size(config.sram_bytes)}\n\ndata, weights,\ntables"
     for text, x, y, look in (
-        ("\n\n\nDRAM\n\ninputs, outputs,\nconstants\n\n\n", 0.95, 2.2, memory),
-        (f"\n\n{sram}\n\n\n", 5.35, 2.2, memory),
+        ("\n\n\n\nDRAM\n\ninputs, outputs,\nconstants\n\n\n\n", 0.95, 2.2, memory),
+        (f"\n\n\n{sram}\n\n\n\n", 5.35, 2.2, memory),
         (f"accumulators\n{config.accumulators:,}\nint32", 9.2, 2.2, memory),
         (f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle", 3.15, 2.2, unit),
         (f"array\n{config.rows} x {config.columns}\nint8", 7.4, 3.3, unit),

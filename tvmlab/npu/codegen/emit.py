@@ -13,7 +13,7 @@ import numpy as np
 from .. import isa, layers
 from ..config import Config
 from ..isa import Dtype
-from ..layers import Array, Convolution, Layer, Pair, Rescale
+from ..layers import Array, Convolution, Layer, Pair
 from .memory import LayerPlan, RingAllocator
 from .tiling import ALIGNMENT, Kind, Residency
 
@@ -117,7 +117,7 @@ class TileEmitter:
     """Emits the transfers of one layer, and says where its tiles lie."""
 
     def __init__(
-        self, target: Target, number: int, layer: Layer, plan: LayerPlan, images: list[Image]
+        self, target: Target, number: int, layer: Any, plan: LayerPlan, images: list[Image]
     ) -> None:
         self.target, self.number, self.layer = target, number, layer
         self.shape, self.tiling = plan.shape, plan.tiling
@@ -178,6 +178,16 @@ class TileEmitter:
         if self.out.tensor is not None:
             self.emit(isa.Store, *self.out.transfer(image, box, view))
 
+    def requantize(
+        self, image: int, box: Box, sums: int, ends: Pair = (-(1 << 31), (1 << 31) - 1)
+    ) -> None:
+        """Bring sums to the result's scale, and store them."""
+        scale, tables = self.layer.rescale, self.lookup(box)
+        how = tables.multipliers, tables.shifts, int(scale.multipliers.size > 1)
+        clip = scale.zero_point, scale.low, scale.high
+        fields = (sums, *box[3:], *ends, scale.rounding, *how, *clip)
+        self.write(isa.Requantize, image, box, *fields)
+
     def tiles(self) -> Iterator[tuple[int, Box]]:
         """List the images and tiles of what is cut: spots by groups of output channels."""
         (height, width), cut = self.shape.tiled_size, self.tiling
@@ -201,10 +211,11 @@ class TileEmitter:
             self.blocks[key] = self.target.add_constants(make(*of))
         return self.blocks[key]
 
-    def lookup(self, rescale: Rescale, bias: Array, box: Box) -> Tables:
+    def lookup(self, box: Box) -> Tables:
         """Return the tables of a group of channels in SRAM, and weights that are not in parts."""
         if box.c not in self.packed:
-            tables, mine = (rescale.multipliers, bias, rescale.shifts), _channels(box)
+            bias, scale = getattr(self.layer, "bias", np.zeros(0, np.int32)), self.layer.rescale
+            tables, mine = (scale.multipliers, bias, scale.shifts), _channels(box)
             parts = [_little(table[mine] if table.size > 1 else table) for table in tables]
             offsets = Tables(*accumulate(map(len, parts), initial=0))
             if isinstance(self.layer, Convolution) and len(self.steps) == 1:
@@ -224,7 +235,6 @@ class TileEmitter:
 
     def packed_weights(self, i: int, box: Box) -> bytes:
         """Lay out the weights of a part of the input channels as `isa` has them."""
-        assert isinstance(self.layer, Convolution)
         weights, columns = self.layer.weights, self.target.config.columns
         if self.layer.depthwise:
             return _little(weights[:, :, _channels(box)])
@@ -270,8 +280,7 @@ def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
     """Convolve on the array, or each channel by itself on the vector unit."""
     shape, dtype = tiles.shape, tiles.images[0].dtype
     for image, box in tiles.tiles():
-        tables = tiles.lookup(layer.rescale, layer.bias, box)
-        sums = tiles.sums.take()
+        tables, sums = tiles.lookup(box), tiles.sums.take()
         (y, rows, top), (x, cols, left) = tiles.needed(box)
         window = (*shape.kernel, *shape.strides)
         parts = [Box(y, x, c, rows, cols, depth) for c, depth in tiles.steps]
@@ -295,24 +304,7 @@ def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
                 tiles.emit(isa.Depthwise, *fields, Dtype[layer.weights.dtype.name])
             else:
                 tiles.emit(isa.Matmul, *fields)
-        ends = layer.sum_low, layer.sum_high
-        _requantize(tiles, layer.rescale, image, box, sums, tables, ends)
-
-
-def _requantize(
-    tiles: TileEmitter,
-    rescale: layers.Rescale,
-    image: int,
-    box: Box,
-    sums: int,
-    tables: Tables,
-    ends: Pair = (-(1 << 31), (1 << 31) - 1),
-) -> None:
-    """Bring sums to the result's scale, and store them."""
-    each = int(rescale.multipliers.size > 1)
-    how = rescale.rounding, tables.multipliers, tables.shifts, each
-    clip = rescale.zero_point, rescale.low, rescale.high
-    tiles.write(isa.Requantize, image, box, sums, *box[3:], *ends, *how, *clip)
+        tiles.requantize(image, box, sums, (layer.sum_low, layer.sum_high))
 
 
 def _add(tiles: TileEmitter, layer: layers.Add) -> None:
@@ -349,6 +341,4 @@ def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:
         data = (*tiles.image(0, image, box), tiles.images[0].dtype, *box[3:])
         tiles.emit(isa.Sum, *data, layer.low, layer.start, int(not first), sums)
         if (box.y + box.rows, box.x + box.cols) == end:
-            pixel = Box(0, 0, box.c, 1, 1, box.channels)
-            tables = tiles.lookup(layer.rescale, np.zeros(0, np.int32), pixel)
-            _requantize(tiles, layer.rescale, image, pixel, sums, tables)
+            tiles.requantize(image, Box(0, 0, box.c, 1, 1, box.channels), sums)

@@ -271,7 +271,8 @@ def convolution(match: Composite) -> LayerMatch:
     name = f"{'depthwise' if depthwise else 'conv2d'} {kernel[0]}x{kernel[1]} {channels}->{outer}"
     if max(strides) > 1:
         name += f" /{strides[0]}" if strides[0] == strides[1] else f" /{strides[0]}x{strides[1]}"
-    made = _product(match, name, weights, layout.index("C"), window, pads, depthwise)
+    weights = weights[:, :, 0] if depthwise else weights
+    made = _product(match, name, weights, layout.index("C"), window, pads)
     return LayerMatch(made, (data,), match.root, layout)
 
 
@@ -281,7 +282,7 @@ def dense(match: Composite) -> LayerMatch:
     _data(data, 2)
     weights = constant(match.call.args[1], "weight").T[None, None]
     name, one = f"dense {weights.shape[2]}->{weights.shape[3]}", (1, 1)
-    made = _product(match, name, weights, 1, (one, one, one), (0, 0, 0, 0), False)
+    made = _product(match, name, weights, 1, (one, one, one), (0, 0, 0, 0))
     return LayerMatch(made, (data,), match.root)
 
 
@@ -340,23 +341,16 @@ def _steps(a: Any, name: str, call: str) -> list[int]:
 
 
 def _product(
-    match: Composite,
-    name: str,
-    weights: Array,
-    axis: int,
-    window: _Window,
-    pads: Sides,
-    depthwise: bool,
+    match: Composite, name: str, weights: Array, axis: int, window: _Window, pads: Sides
 ) -> Convolution:
-    """Fold everything into one layer; `weights` are [kernel_h, kernel_w, inputs, outputs]."""
-    given, channels, dtype = operands(match.call), weights.shape[3], match.call.ty.dtype
+    """Fold everything into one layer; `weights` are as in `Convolution`, of their own dtype."""
+    given, channels, dtype = operands(match.call), weights.shape[-1], match.call.ty.dtype
     check(dtype == "int32", f"the sums are {dtype}; the accumulators are int32")
     zero = int(given.zero_point("input_zero_point", given.dtype("data")))
     zeros = given.zero_point("kernel_zero_point", weights.dtype.name, channels)
     weights = weights.astype(np.int32) - zeros.astype(np.int32)
-    weights = weights[:, :, 0] if depthwise else weights
     least, most = int(weights.min()), int(weights.max())
-    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
+    kind = "int16" if weights.ndim == 3 and not (least >= -128 and most <= 127) else "int8"
     low, high = checks.limits(kind)
     found = f"weights less their zero point go from {least} to {most}; the machine holds {kind}"
     check(low <= least and most <= high, found, "quantize the weights with zero point 0")
