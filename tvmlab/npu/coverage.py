@@ -13,8 +13,7 @@ from ..errors import InputError
 from ..ir.graph import is_call, key, rebuild
 from ..support.wording import several
 from .config import Config, machine
-from .partition import bound, layout_of
-from .patterns import Check
+from .partition import Check, bound, layout_of
 from .reading import BEHIND, READERS, bindings, config_of, core, regions
 
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+#: The least and the greatest int32.
+INT32 = (-(1 << 31), (1 << 31) - 1)
+
 
 class Unit(IntEnum):
     """What executes an instruction; units work at once, an instruction of `ALL` waits for them."""

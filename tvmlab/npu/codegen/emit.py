@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import isa, layers
 from ..config import Config
-from ..isa import Dtype
+from ..isa import INT32, Dtype
 from ..layers import Array, Convolution, Layer, Pair
 from .memory import LayerPlan, RingAllocator
 from .tiling import ALIGNMENT, Kind, Residency
@@ -178,9 +178,7 @@ class TileEmitter:
         if self.out.tensor is not None:
             self.emit(isa.Store, *self.out.transfer(image, box, view))
 
-    def requantize(
-        self, image: int, box: Box, sums: int, ends: Pair = (-(1 << 31), (1 << 31) - 1)
-    ) -> None:
+    def requantize(self, image: int, box: Box, sums: int, ends: Pair = INT32) -> None:
         """Bring sums to the result's scale, and store them."""
         scale, tables = self.layer.rescale, self.lookup(box)
         how = tables.multipliers, tables.shifts, int(scale.multipliers.size > 1)

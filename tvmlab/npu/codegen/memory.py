@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .tiling import COPY, LayerShape, Residency, Tiling, granule, plan, shape_of, smallest
+from .tiling import COPY, LayerShape, Places, Residency, Tiling, granule, plan, shape_of, smallest
 
 _Shapes = list[LayerShape | None]
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
@@ -118,9 +118,7 @@ def _planned(
     return Plan(storages, resident.addresses, plans, cycles)
 
 
-def _fastest(
-    shape: LayerShape, places: tuple[Residency, ...], config: Config, limit: int
-) -> LayerPlan:
+def _fastest(shape: LayerShape, places: Places, config: Config, limit: int) -> LayerPlan:
     """Tile a layer, with the taps of its lines folded if that is faster."""
     tiling = plan(shape, places, config, limit)
     assert tiling is not None, "a layer that fits alone fits below the resident region"

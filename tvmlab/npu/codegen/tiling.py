@@ -45,7 +45,7 @@ def granule(size: int) -> int:
 Kind = Enum("Kind", "MATMUL DEPTHWISE ADD POOL MEAN")
 #: Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost.
 Residency = Enum("Residency", "SRAM NHWC NCHW")
-_Places = tuple[Residency, ...]
+Places = tuple[Residency, ...]
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def smallest(shape: LayerShape, config: Config) -> int:
 
 
 @lru_cache(maxsize=4096)
-def plan(shape: LayerShape, places: _Places, config: Config, room: int) -> Tiling | None:
+def plan(shape: LayerShape, places: Places, config: Config, room: int) -> Tiling | None:
     """Choose the fastest tiling in `room` bytes; `places` are the inputs' and the result's."""
     found = _Candidates(shape, places, config)
     kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
@@ -186,7 +186,7 @@ def plan(shape: LayerShape, places: _Places, config: Config, room: int) -> Tilin
 class _Candidates(SimpleNamespace):
     """Tilings worth evaluating, the smallest among them: one array for each size."""
 
-    def __init__(self, shape: LayerShape, places: _Places, config: Config) -> None:
+    def __init__(self, shape: LayerShape, places: Places, config: Config) -> None:
         self.given = shape, places, config
         matmul, size = shape.kind is Kind.MATMUL, shape.tiled_size
         channels = _blocks(shape.out_channels, config.columns if matmul else config.lanes, 8)
@@ -221,20 +221,16 @@ class _Candidates(SimpleNamespace):
         results = self.channels if mean else self.rows * self.cols * self.channels
         self.out_bytes = _padded(results * shape.out_bytes) * last
         self.sums = results if matmul or mean or shape.kind is Kind.DEPTHWISE else zero
-        self.image_slots = np.minimum(
-            self.slots, self.spots * (self.steps if matmul else self.groups)
-        )
+        loads = self.spots * (self.steps if matmul else self.groups)
+        self.image_slots = np.minimum(self.slots, loads)
         # While the array works with one group's tables, the vector unit may need those before them.
         self.table_slots = np.minimum(np.where(self.slots == 2, 3, 1), self.groups)
         self.stored = (shape.images if mean else self.spots) * self.groups
         self.out_slots = np.minimum(self.slots, self.stored)
         self.sum_slots = self.out_slots if matmul else zero + 1
-        self.room = (
-            self.image_bytes.sum(0) * self.image_slots
-            + self.table_bytes * self.table_slots
-            + self.weight_bytes * self.slots
-            + self.out_bytes * self.out_slots
-        )
+        images = self.image_bytes.sum(0) * self.image_slots + self.out_bytes * self.out_slots
+        tables = self.table_bytes * self.table_slots + self.weight_bytes * self.slots
+        self.room = images + tables
 
     def estimate(self) -> Any:
         """Estimate the cycles."""
@@ -285,8 +281,7 @@ class _Candidates(SimpleNamespace):
         moved = self.groups * self.table_bytes + parts * self.weight_bytes
         again = self.groups
         if shape.kind is Kind.MATMUL:
-            # Tiles of the image are loaded again for each group of output channels, unless they
-            # stay.
+            # Tiles are loaded again for each group of output channels, unless they stay.
             stay = (self.spots == shape.images) & (self.steps == 1)
             again = np.where(stay, 1, self.groups) * self.steps
         result = np.stack([self.rows, self.cols, self.channels])

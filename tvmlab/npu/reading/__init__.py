@@ -112,20 +112,18 @@ class _Reader:
                 self.bound[key(var)] = var
         layouts = sorted({match.layout for match, _, _ in found if match.layout})
         check(len(layouts) <= 1, "the region has images in NCHW and in NHWC", CONVERT)
-        unique = UniqueNameSupply()
-        variables = {key(var): var for var in (*function.params, *(made for *_, made in found))}
-        names = {place: str(unique.fresh_name(var.name)) for place, var in variables.items()}
-        values = {
-            names[at]: value(names[at], var, (*layouts, "NCHW")[0]) for at, var in variables.items()
-        }
+        variables = [*function.params, *(made for *_, made in found)]
+        unique, layout = UniqueNameSupply(), (*layouts, "NCHW")[0]
+        names = {var: str(unique.fresh_name(var.name)) for var in variables}
+        values = {name: value(name, var, layout) for var, name in names.items()}
         out = self.bound.get(key(function.body.body), function.body.body)
         outputs = list(out.fields) if isinstance(out, relax.Tuple) else [out]
         layers = []
         for match, operands, made in found:
-            inputs = tuple(names[key(var)] for var in operands)
-            layers.append(replace(match.layer, inputs=inputs, output=names[key(made)]))
-        inputs = tuple(names[key(param)] for param in function.params)
-        results = tuple(names[key(self._tensor(var))] for var in outputs)
+            inputs = tuple(names[var] for var in operands)
+            layers.append(replace(match.layer, inputs=inputs, output=names[made]))
+        inputs = tuple(names[param] for param in function.params)
+        results = tuple(names[self._tensor(var)] for var in outputs)
         return Region(inputs, results, values, tuple(layers))
 
     def _tensor(self, expr: relax.Expr) -> relax.Var:

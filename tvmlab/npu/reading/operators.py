@@ -23,12 +23,11 @@ from ...qnn import config, frameworks
 from ...qnn.fixed_point import fixed_point_multipliers
 from ...qnn.operands import CallOperands
 from ...qnn.rescale import multiplier
-from ..isa import Dtype, PoolKind, Rounding
+from ..isa import INT32, Dtype, PoolKind, Rounding
 from ..layers import Add, Convolution, Layer, Mean, Pair, Pool, Rescale, Side, Sides, Value, View
 
 Array = npt.NDArray[Any]
 NARROW = ("int8", "uint8")
-INT32 = checks.limits("int32")
 #: No change of scale: sums as they are.
 SUMS = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
 #: The names of a layer's inputs and output until they are known.
