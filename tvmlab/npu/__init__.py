@@ -31,9 +31,8 @@ no instruction fetch, bank conflict or refresh; DRAM has one latency.
 **Arithmetic** is that of `tvmlab.qnn.arithmetic`, bit for bit. Gemmini (DAC 2021), the TPU (ISCA
 2017), VTA (IEEE Micro 2019) and Arm's Ethos-U55 are the machine's models.
 
-**To use it**, `partition` cuts a module, `coverage` lists what was taken and why the rest was not,
-and `report` counts the cost. ``tvmlab.compile(mod, "npu, llvm")`` partitions for the default
-machine by itself; for another machine, call `partition` with its `Config` first.
+**To use it**, `partition` cuts a module, `coverage` says why the rest was left, and `report` counts
+the cost. ``tvmlab.compile(mod, "npu, llvm")`` partitions for the default machine by itself.
 """
 
 from . import codegen

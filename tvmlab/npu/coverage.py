@@ -21,8 +21,7 @@ from .reading import BEHIND, READERS, bindings, config_of, core, regions
 class Operator:
     """One operator: the variable of its result, the global function around it, its cost.
 
-    `macs` counts multiply-accumulates, 0 where a shape is unknown. `reason` says why the CPU
-    computes the operator; it is None on the accelerator.
+    `reason` says why the CPU computes the operator; it is None on the accelerator.
     """
 
     operator: str
@@ -61,7 +60,6 @@ class Coverage:
         return sum(one.macs for one in self.offloaded) / max(whole, 1)
 
     def __str__(self) -> str:
-        """Make a table: the shares, and what is left with the reason, alike ones in one line."""
         macs = sum(one.macs for one in self.operators)
         taken = f"{len(self.offloaded)} of {len(self.operators)} operators"
         shares = f"({self.operators_share:.1%}), {self.macs_share:.2%} of {macs:,}"
@@ -73,14 +71,10 @@ class Coverage:
 
 
 def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
-    """Say how much of a module the accelerator computes.
+    """Say how much of a Relax module the accelerator computes, partitioned or not.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Any Relax module, partitioned or not; `tvmlab.errors.InputError` if it is none.
-    config : Config, optional
-        The machine that reasons are about; else that of the regions, else the default one.
+    Reasons are about the machine `config`, else that of the regions, else the default one.
+    `tvmlab.errors.InputError` if it is no module.
     """
     if not isinstance(mod, ir.IRModule):
         what = f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}"
@@ -150,7 +144,6 @@ def _left(
 
 
 def _whole(call: relax.Call, users: dict[int, list[relax.Call]]) -> relax.Call:
-    """Add what stands behind a layer."""
     names = set(BEHIND)
     while len(found := users.get(key(call), [])) == 1 and found[0].args[0].same_as(call):
         name = str(found[0].op.name)
@@ -187,7 +180,6 @@ def macs(call: relax.Call) -> int:
 
 
 def _sizes(expr: relax.Expr) -> list[int]:
-    """Return a tensor's sizes, or none if one of them is unknown."""
     shape = getattr(expr.ty, "shape", None)
     found = list(shape.values) if isinstance(shape, relax.ShapeExpr) else []
     known = all(isinstance(size, (int, tirx.IntImm)) for size in found)

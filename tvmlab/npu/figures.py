@@ -37,10 +37,9 @@ DEVICES = ("accelerator", "CPU", "data")
 
 
 def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
-    """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, before it is partitioned.
+    """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, by their device.
 
-    Operators have the kind of their device, the CPU for the bindings named in `on_cpu`; parameters
-    and constants are data. Scales and zero points are left out.
+    The CPU computes the bindings named in `on_cpu`. Scales and zero points are left out.
     """
     names: dict[relax.Expr, str] = {}
     boxes: dict[str, Box] = {}

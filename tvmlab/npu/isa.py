@@ -38,9 +38,8 @@ class Dtype(IntEnum):
 class Rounding(IntEnum):
     """How the vector unit multiplies an integer by a real number.
 
-    `UPWARD`, `TONEAREST` and `TFLITE` have a multiplier of 31 bits and a shift
-    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even;
-    `TFLITE_FLOAT64` multiplies in float64 and rounds half away from zero.
+    `ONNX` multiplies in float32 and rounds half to even, `TFLITE_FLOAT64` in float64 and half away
+    from zero; the others have a multiplier of 31 bits and a shift (`tvmlab.qnn.fixed_point`).
     """
 
     NONE, UPWARD, TONEAREST, TFLITE, ONNX, TFLITE_FLOAT64 = range(6)
@@ -152,11 +151,10 @@ class Depthwise(Instruction, unit=Unit.VECTOR, names=_CONVOLUTION + " weight_dty
 class Requantize(Instruction, unit=Unit.VECTOR, names=_REQUANTIZE):
     """Bring sums to a scale: accumulators to a view in SRAM of int8, uint8 or int32.
 
-    ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``. `sums` is
-    the first accumulator of [rows, cols, channels], `multipliers` the address of int32 (float32
-    with `Rounding.ONNX`, float64 with `TFLITE_FLOAT64`), `shifts` that of int32, which the ways in
-    float do not read: one for each channel if `per_channel` is 1, else one for all. In int32 the
-    integer ways wrap before they clip; the ways in float saturate.
+    ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``.
+    `multipliers` is the address of int32 (float32 with `Rounding.ONNX`, float64 with
+    `TFLITE_FLOAT64`), `shifts` that of int32, which the ways in float do not read: one for each
+    channel if `per_channel` is 1, else one. In int32 the integer ways wrap before they clip.
     """
 
 
@@ -167,10 +165,9 @@ class Add(Instruction, unit=Unit.VECTOR, names=_ADD):
     int32 as requantize does; their sum wraps in int32 and is rounded once more:
     ``clip(round(sum * out_multiplier) + out_zero, low, high)``.
 
-    With `out_rounding` ONNX the three multipliers are bits of float32 numbers: the ratios of the
-    sides' scales to the result's, and what the sums have in common (`tvmlab.qnn.arithmetic.add`):
-    ``rhs * rhs_ratio + common``, then ``lhs * lhs_ratio +`` that, both rounded once, then to the
-    nearest integer, half to even. Other fields of the sides are not read.
+    With `out_rounding` ONNX the multipliers are bits of float32 numbers: the ratios of the sides'
+    scales to the result's, and `common` (`tvmlab.qnn.frameworks.fixed_part`). ``rhs * rhs_ratio +
+    common``, then ``lhs * lhs_ratio +`` that, are rounded once each, then half to even.
     """
 
 
@@ -180,9 +177,8 @@ class Pool(Instruction, unit=Unit.VECTOR, names=_POOL):
     A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
     padding and `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below
     ``in_cols + pad_right``. The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of
-    nothing is the lowest number (`MAX`) or out_zero. `in_zero`, `multiplier` and `shift` are for
-    two kinds: the data's zero point, and in `AVERAGE_TFLITE` the parts that
-    `frameworks.average_parts` gives, in `AVERAGE_ONNX` the bits of both scales (float32).
+    nothing is the lowest number (`MAX`) or out_zero. `multiplier` and `shift` are the results of
+    `frameworks.average_parts` in `AVERAGE_TFLITE`, the bits of both scales in `AVERAGE_ONNX`.
     """
 
 

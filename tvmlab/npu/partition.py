@@ -64,8 +64,7 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
     Parameters
     ----------
     config : Config, optional
-        The machine, the default one if left out. Regions that you cut with this table run on the
-        default machine; `partition` writes the sizes of another machine into them.
+        The machine, the default one if left out; only `partition` writes its sizes into regions.
     layout : str, optional
         ``"NCHW"`` or ``"NHWC"``, to refuse images in the other order; both are taken if left out.
 
@@ -116,7 +115,6 @@ def _biased(sums: DFPattern) -> DFPattern:
 
 
 def _clipped(sums: DFPattern) -> DFPattern:
-    """Match what may be clipped: by clip, or as relu is in integers."""
     limited = is_op("maximum")(sums, is_constant()) | is_op("minimum")(sums, is_constant())
     return is_op("clip")(sums) | limited | sums
 
@@ -132,7 +130,6 @@ def _side() -> DFPattern:
 
 
 def _total() -> DFPattern:
-    """Match a sum over images, of 8 bits or of int32, rectified or not."""
     rectified = is_op("maximum")(wildcard(), is_constant()) | is_op("cast")(wildcard())
     return is_op("sum")(rectified | wildcard())
 
@@ -191,10 +188,7 @@ def partition(
 
 
 def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
-    """Sort a region's bindings, which Relay's passes reorder, by their operators' places before.
-
-    An operator is known by its attributes; one without attributes follows its operands.
-    """
+    """Sort a region's bindings by the places before of their operators, known by attributes."""
     ranks: dict[int, int] = {}
     kept = [binding for block in function.body.blocks for binding in block.bindings]
     for binding in kept:
@@ -244,7 +238,6 @@ def layout_of(mod: ir.IRModule) -> str | None:
 
 
 def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
-    """List the calls bound in a module's functions."""
     functions = (one for one in mod.functions.values() if isinstance(one, relax.Function))
     values = (value for one in functions for _, value in bound(one.body))
     return (value for value in values if isinstance(value, relax.Call))

@@ -1,8 +1,7 @@
 """The accelerator's simulator: executes a program bit for bit, and counts what it costs.
 
-The simulator is written in C++ (`tvmlab/native/npu`) and built with CMake on first use. When a
-program is loaded, the simulator checks that no instruction leaves a memory, that no unit reads
-bytes that nothing was written to, and that no two units race between two syncs.
+The simulator is written in C++ and built with CMake on first use. When it loads a program, it
+checks that no instruction leaves a memory or reads what nothing wrote, and that no units race.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
     """Make a runtime module of the bytes of a program (`tvmlab.npu.program.Program.to_bytes`).
 
     The module has the kind ``tvmlab_npu`` and one function, `symbol`, which takes the program's
-    inputs and outputs in host memory and fills the outputs. Several threads can call it at once. A
-    process that loads a library with such a module calls `load` first.
+    inputs and outputs in host memory and fills the outputs, also from several threads at once.
 
     Raises
     ------

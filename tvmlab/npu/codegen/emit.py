@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -17,35 +18,12 @@ from ..layers import Array, Convolution, Layer, Pair
 from .memory import LayerPlan, RingAllocator
 from .tiling import ALIGNMENT, Kind, Residency
 
-
-class Box(NamedTuple):
-    """A part of an image: where it begins and its size, in rows, columns and channels."""
-
-    y: int
-    x: int
-    c: int
-    rows: int
-    cols: int
-    channels: int
-
-
-class View(NamedTuple):
-    """An address in SRAM, and the bytes from a row and from a pixel to the next."""
-
-    address: int
-    row: int
-    pixel: int
-
-
-class Tables(NamedTuple):
-    """Places of the tables of a group of channels: in their block, or in SRAM."""
-
-    multipliers: int
-    bias: int
-    shifts: int
-    weights: int
-
-
+#: A part of an image: where it begins and its size, in rows, columns and channels.
+Box = namedtuple("Box", "y x c rows cols channels")
+#: An address in SRAM, and the bytes from a row and from a pixel to the next.
+View = namedtuple("View", "address row pixel")
+#: Places of the tables of a group of channels: in their block, or in SRAM.
+Tables = namedtuple("Tables", "multipliers bias shifts weights")
 #: The offset among the constants, and the size.
 _Block = tuple[int, int]
 #: The first row or column to read, how many, and the padding of the first window before them.
@@ -226,7 +204,7 @@ class TileEmitter:
     def weights_at(self, i: int, box: Box, tables: Tables) -> int:
         """Return the address of the weights of a part of the input channels."""
         if len(self.steps) == 1:
-            return tables.weights
+            return int(tables.weights)
         key = ("weights", box.c, i)
         block = self.constant(key, self.packed_weights, i, box)
         return self.weights.get(key, lambda at: self.load_block(block, at))
@@ -251,7 +229,6 @@ def _channels(box: Box) -> slice:
 
 
 def _little(table: Array) -> bytes:
-    """Write numbers in little-endian order."""
     return table.astype(table.dtype.newbyteorder("<")).tobytes()
 
 
@@ -275,7 +252,6 @@ def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: lis
 
 
 def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
-    """Convolve on the array, or each channel by itself on the vector unit."""
     shape, dtype = tiles.shape, tiles.images[0].dtype
     for image, box in tiles.tiles():
         tables, sums = tiles.lookup(box), tiles.sums.take()
@@ -331,7 +307,6 @@ def _pool(tiles: TileEmitter, layer: layers.Pool) -> None:
 
 
 def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:
-    """Sum each channel of each image, and rescale the sums."""
     sums, end = 0, tiles.shape.in_size
     for image, box in tiles.tiles():
         first = (box.y, box.x) == (0, 0)

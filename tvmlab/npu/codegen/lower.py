@@ -1,9 +1,8 @@
 """From a region to a program: tiles of each layer, then phases in which the units overlap.
 
-A forward walk gives each instruction the earliest phase that hazards allow: after every other
-unit's instruction that wrote what it reads or used what it writes, and not before its own unit's. A
-phase has at most one step of the array and one of the vector unit, because two would fill both
-halves of a double buffer and wait. A backward walk moves transfers where units leave them time.
+A forward walk gives each instruction the earliest phase that hazards allow. A phase has at most one
+step of the array and one of the vector unit, because two would fill both halves of a double buffer
+and wait. A backward walk moves transfers where units leave them time.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
 
 
 def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[Instruction]:
-    """Copy a tensor within DRAM, in pieces that take turns in two halves of the SRAM."""
     half = config.sram_bytes // 2 // 8 * 8
     made: list[Instruction] = []
     for i, start in enumerate(range(0, size, half)):
@@ -175,7 +173,6 @@ class _Uses:
         return phase
 
     def mark(self, touched: Sequence[_Span], unit: Unit, phase: int) -> None:
-        """Note a use."""
         for memory, span, writes in touched:
             part = self.table[memory][0 if writes else 1, unit, span]
             np.maximum(part, phase, out=part)

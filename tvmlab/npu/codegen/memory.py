@@ -1,8 +1,7 @@
 """Memory planning: which values stay in SRAM from one layer to the next, and where.
 
 The lower part of the SRAM holds the buffers of a layer's tiles. The upper part, the resident
-region, holds values from the layer that makes them to the last that reads them. A value without a
-gap there goes to DRAM. The cost model chooses the fastest of several sizes of the region.
+region, holds values from the layer that makes them to the last that reads them, or they go to DRAM.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 
 @dataclass
 class Storage:
-    """The bytes of a value and its views: numbers of layers that make (-1: none) and read it.
-
-    `tensor` is its number among the region's inputs and outputs, None if it is neither.
-    """
+    """A value: layers that make (-1: none) and read it; its number as an input or output."""
 
     value: Value
     made: int
@@ -93,7 +89,6 @@ def home(storage: Storage) -> Residency:
 def _planned(
     region: Region, config: Config, storages: dict[str, Storage], shapes: _Shapes, size: int
 ) -> Plan:
-    """Walk over the layers with a resident region of a size."""
     resident = _Resident(config.sram_bytes, size)
     ending: dict[int, list[int]] = {}
     plans: list[LayerPlan | None] = []
@@ -119,7 +114,6 @@ def _planned(
 
 
 def _fastest(shape: LayerShape, places: Places, config: Config, limit: int) -> LayerPlan:
-    """Tile a layer, with the taps of its lines folded if that is faster."""
     tiling = plan(shape, places, config, limit)
     assert tiling is not None, "a layer that fits alone fits below the resident region"
     if shape.folds(config.rows, loaded=places[0] is not Residency.SRAM):
@@ -141,11 +135,9 @@ class _Resident:
         self.addresses: dict[int, int] = {}
 
     def lowest(self) -> int:
-        """Return where the region begins now."""
         return min((start for start, _ in self.kept.values()), default=self.memory)
 
     def put(self, number: int, size: int) -> bool:
-        """Place a value in the highest gap; return whether there is one."""
         size, end = -(-size // self.granule) * self.granule, self.top
         for start, stop in sorted(self.kept.values(), reverse=True):
             if end - stop >= size:
@@ -181,10 +173,7 @@ class BufferPool:
 
 
 class RingAllocator:
-    """A memory in which layers lay out their buffers, each behind those of the layer before.
-
-    The first loads of a layer need not wait then, because their bytes are the longest unused.
-    """
+    """Lays out each layer's buffers behind those before, so that its first loads need not wait."""
 
     def __init__(self, granule: int) -> None:
         self._end, self._granule = 0, granule

@@ -3,9 +3,8 @@
 A tile is a block of rows, columns and channels of the result. A convolution can also cut its input
 channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of a
 group of output channels stay in SRAM while the image streams past them. `plan` chooses the tiling
-by a cost model, which evaluates all candidates at once in arrays. The cycles of the array and the
-vector unit are exact; loads of tiles at the edges are averaged. With doubled buffers the units
-overlap, so the slowest unit counts, and the time before and after the overlap.
+by a cost model, exact for the array and the vector unit. With doubled buffers the units overlap, so
+the slowest unit counts, and the time before and after the overlap.
 """
 
 from __future__ import annotations
@@ -50,11 +49,10 @@ Places = tuple[Residency, ...]
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A layer's sizes; layers of equal sizes are tiled alike.
+    """A layer's sizes; `table_bytes` are those of one channel, `fixed_bytes` all channels share.
 
-    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` those that all
-    channels share. In a `folded` layer the taps of a line of the window count as channels of one
-    tap, because pixels side by side are bytes side by side: few channels fill more array rows.
+    In a `folded` layer the taps of a line of the window count as channels of one tap, because
+    pixels side by side are bytes side by side: few channels fill more array rows.
     """
 
     kind: Kind
@@ -233,7 +231,6 @@ class _Candidates(SimpleNamespace):
         self.room = images + tables
 
     def estimate(self) -> Any:
-        """Estimate the cycles."""
         _, _, config = self.given
         tiles, (transfers, moved) = self.spots * self.groups, self._traffic()
         dma = transfers * config.dma_latency + moved / config.dma_bytes_per_cycle
@@ -306,7 +303,6 @@ def _padded(size: Any) -> Any:
 
 
 def _needed(shape: LayerShape, axis: int, size: Ints) -> Ints:
-    """Return the rows or columns of the image that a tile needs, at most."""
     if shape.kind is Kind.MEAN:
         return size
     needed: Ints = (size - 1) * shape.strides[axis] + shape.reach[axis]
@@ -324,7 +320,6 @@ def _parts(size: int, most: int) -> list[int]:
 
 
 def _blocks(size: int, unit: int, most: int) -> list[int]:
-    """List sizes of parts that are whole blocks of the machine."""
     return [min(size, unit * part) for part in _parts(_up(size, unit), most)]
 
 
@@ -346,5 +341,4 @@ def _ends(size: int, part: Ints) -> tuple[tuple[Ints, Ints], tuple[Ints, Any]]:
 
 
 def _in_blocks(size: int, part: Ints, unit: int) -> Any:
-    """Count the blocks of the machine in all parts of a size."""
     return sum(count * _up(one, unit) for one, count in _ends(size, part))

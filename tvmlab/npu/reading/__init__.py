@@ -94,8 +94,6 @@ def regions(mod: ir.IRModule) -> dict[str, relax.Function]:
 
 
 class _Reader:
-    """One walk over a region's function."""
-
     def __init__(self, function: relax.Function) -> None:
         self.function = function
         # What each variable holds: itself if it is a tensor, else its value.
@@ -132,7 +130,6 @@ class _Reader:
         return found
 
     def _call(self, call: relax.Call) -> tuple[LayerMatch, list[relax.Expr]]:
-        """Read a call of a composite function, or of an operator on its own."""
         function = self.bound.get(key(call.op), call.op)
         if isinstance(function, ir.Op):
             match = find(call)

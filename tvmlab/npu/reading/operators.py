@@ -1,8 +1,7 @@
 """Read layers from the graph: an operator, and the clips and changes of scale around it.
 
-Scales become the numbers of `tvmlab.qnn.arithmetic`. Zero points of products go into the bias:
-``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and a number for each output channel, also at
-the borders, where padding is zx.
+Zero points of products go into the bias: ``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and
+a number for each output channel, also at the borders, where padding is zx.
 """
 
 from __future__ import annotations
@@ -293,14 +292,12 @@ def by_channel(call: relax.Call) -> bool:
 
 
 def _layout(layout: str, result: str) -> str:
-    """Check the order in which images and the result lie."""
     known = layout in ("NCHW", "NHWC") and result in ("", layout)
     check(known, f"the layout is {layout}, of the result {result}", "convert both to NCHW or NHWC")
     return str(layout)
 
 
 def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
-    """Check what is multiplied; return its shape."""
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"the data are {dtype}; the array multiplies int8 and uint8")
     check(len(shape) == ndim, f"the data have {len(shape)} dimensions; {ndim} are needed")
@@ -330,7 +327,6 @@ def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
 
 
 def _pads(a: Any, call: str) -> Sides:
-    """Return the padding at the top, the left, the bottom and the right."""
     (top, bottom), (left, right) = windows.padding(list(map(int, a["padding"])), 2, call)
     return top, left, bottom, right
 
@@ -342,7 +338,6 @@ def _steps(a: Any, name: str, call: str) -> list[int]:
 def _product(
     match: Composite, name: str, weights: Array, axis: int, window: _Window, pads: Sides
 ) -> Convolution:
-    """Fold everything into one layer; `weights` are as in `Convolution`, of their own dtype."""
     given, channels, dtype = operands(match.call), weights.shape[-1], match.call.ty.dtype
     check(dtype == "int32", f"the sums are {dtype}; the accumulators are int32")
     zero = int(given.zero_point("input_zero_point", given.dtype("data")))
@@ -370,7 +365,6 @@ def _product(
 
 
 def _window(kernel: Sequence[int], a: Any, call: str) -> _Window:
-    """Check that the machine's instructions slide a window; return its sizes as pairs."""
     (kh, kw), (sh, sw), (dh, dw) = kernel, _steps(a, "strides", call), _steps(a, "dilation", call)
     found = f"a window of {kh}x{kw} by steps of {[sh, sw]} with dilation {[dh, dw]}"
     most = f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
@@ -419,14 +413,12 @@ def integer_add(match: Composite) -> LayerMatch:
 
 
 def _side(expr: relax.Expr) -> tuple[Side, relax.Expr]:
-    """Read one side of an addition of int32: a requantize of 8 bits, or int32 as they are."""
     if not is_call(expr, "relax.qnn.requantize") or str(expr.args[0].ty.dtype) not in NARROW:
         return _PLAIN, expr
     return _rescaled(expr, False), expr.args[0]
 
 
 def _rescaled(call: relax.Call, sums: bool) -> Side:
-    """Read a requantize of an addition's sums, or of one side."""
     given = operands(call)
     scale, zero, out_scale, out_zero = scales(given)
     kept, wide = (out_zero, zero) if sums else (zero, out_zero)
@@ -438,7 +430,6 @@ def _rescaled(call: relax.Call, sums: bool) -> Side:
 def _addition(
     match: Composite, sides: Any, shift: int, out: Side, inputs: tuple[relax.Expr, ...] = ()
 ) -> LayerMatch:
-    """Make the layer; both sides are computed tensors of one shape."""
     inputs = inputs or tuple(match.call.args[:2])
     for one, name in zip(inputs, ("lhs", "rhs"), strict=True):
         constant = isinstance(one, ir.GenericConst)
