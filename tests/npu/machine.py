@@ -27,7 +27,6 @@ class Machine:
         return self.sram[address : address + count * np.dtype(dtype).itemsize].view(dtype)
 
     def read(self, address, channels, dtype):
-        """A pixel, in int64."""
         return self.table(address, channels, Dtype(dtype).name).astype(np.int64)
 
     def write(self, address, pixel, dtype):
@@ -195,7 +194,6 @@ class Machine:
 
 
 def bits(integer):
-    """The float32 of these bits."""
     return np.int32(integer).view(np.float32)
 
 

@@ -27,7 +27,6 @@ def called(function: relax.Function, name: str) -> str:
 
 
 def regions_of(mod: ir.IRModule) -> list[relax.Function]:
-    """The functions for the accelerator."""
     return list(codegen.regions(mod).values())
 
 
@@ -48,7 +47,6 @@ class Cut:
 
 
 def cut(mod: ir.IRModule) -> Cut:
-    """Tell how a module is cut: the same for all orders and names."""
     teller = _Teller(mod)
     main = mod["main"]
     results = teller.function(main, [f"input {i}" for i in range(len(main.params))])
@@ -186,7 +184,6 @@ STEPS: dict[str, int] = {"conv": 1, "add": 2, "pool": 1, "turn": 1, "mask": 2}
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], steps: int, results: int) -> ir.IRModule:
-    """Draw a module: `choose` picks one of a sequence."""
     net = Bytes(2)
     values = list(net.inputs)
     for _ in range(steps):

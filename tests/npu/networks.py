@@ -27,7 +27,6 @@ def digits(form: Form) -> tvm.IRModule:
 
 
 def resnet50(form: Form) -> tvm.IRModule:
-    """Return ResNet-50 v2, quantized in one of three ways."""
     if form == "PT2E":
         mod = tvmlab.load(quantized_torch(torch_form.of(models.resnet50_v2("seeded"))).program)
     else:
@@ -36,7 +35,6 @@ def resnet50(form: Form) -> tvm.IRModule:
 
 
 def resnet8() -> tvm.IRModule:
-    """Return MLPerf Tiny's ResNet-8."""
     return FakeQuantizationToInteger()(tvmlab.load(real_model("resnet8_int8.tflite")))
 
 

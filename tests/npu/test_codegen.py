@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from tvm import ir, relax
 from tvm.relax import op
 
+import tvmlab
 from tests.npu import graphs
 from tests.npu.machine_code import Bytes, convolution, regions_of, simulated, upstream
 from tests.oracles.models import as_tuple
 from tests.qnn.graphs import Network, integers, scale, zero
 from tests.qnn.run import run
+from tests.short import examples, fresh
 from tvmlab import npu
+from tvmlab.ir import dialect
 from tvmlab.npu import Config, simulator
 from tvmlab.npu.isa import Matmul
 from tvmlab.npu.program import Kind, Program
 from tvmlab.qnn import op as q
+
+
+def equal(found, wanted):
+    for one, other in zip(as_tuple(found), as_tuple(wanted), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
 
 
 def compiled(mod: ir.IRModule, config: Config | None = None) -> Program:
@@ -32,11 +44,10 @@ def check(mod: ir.IRModule, *inputs: Any, config: Config | None = None) -> Progr
     """Cut by Relay's passes and, for the default machine, by Relax's; results are equal."""
     kinds = [param.ty for param in mod["main"].params]
     inputs = inputs or tuple(integers(list(map(int, one.shape)), str(one.dtype)) for one in kinds)
-    wanted = as_tuple(run(mod, *inputs)[0])
+    wanted = run(mod, *inputs)[0]
     for parts in (npu.partition(mod, config), *([] if config else [upstream(mod)])):
         assert regions_of(parts)
-        for one, other in zip(as_tuple(simulated(parts, *inputs)), wanted, strict=True):
-            np.testing.assert_array_equal(one, other)
+        equal(simulated(parts, *inputs), wanted)
     return compiled(mod, config)
 
 
@@ -53,6 +64,20 @@ def test_results_that_are_inputs_or_twice_the_same() -> None:
         again = net.emit(op.reshape(made, (1, 4, 3, 3)))
         program = check(net.module(*[made] * first, again), config=Config(sram_bytes=1000))
         assert program.layers[-1] == "copy"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_the_longest_sums_are_exact_and_wrap(dtype: str) -> None:
+    """5,000 products of the largest magnitude: more than float32 could sum exactly."""
+    net = Network(((2, 5000), dtype))
+    weights = np.full((16, 5000), -128, np.int8)
+    weights[1:, ::3] = 127
+    points = zero(0), zero(0), scale(0.1), scale(0.1)
+    sums = net.emit(q.dense(net.inputs[0], relax.const(weights), *points, 16))
+    bias = relax.const(np.int32([2**31 - 1, -(2**31), *range(14)]))
+    biased = dialect.typed_call("relax.relay.nn.bias_add", [sums, bias], {"axis": 1})
+    ends = np.int64([[np.iinfo(dtype).min], [np.iinfo(dtype).max]])
+    check(net.module(net.emit(biased)), np.repeat(ends, 5000, 1).astype(dtype))
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -147,3 +172,43 @@ def test_rows_and_images_of_one_pixel():
         net = Network((before, "int8"))
         mod = net.module(net.emit(op.reshape(net.inputs[0], after)))
         check(mod)
+
+
+@seed(fresh(6))
+@settings(max_examples=examples(700), deadline=None)
+@given(number=st.integers(0, 2**32))
+def test_random_networks(number):
+    choose = random.Random(number)
+    drawn, config = graphs.Drawn(choose), graphs.config(choose)
+    if choose.random() < 0.3:  # tiles of a pixel; what does not fit stays on the CPU
+        memories = {
+            "sram_bytes": choose.randrange(700, 6000),
+            "accumulators": choose.randrange(7, 300),
+        }
+        config = Config(
+            rows=choose.choice((3, 8)), columns=choose.choice((4, 16)), lanes=5, **memories
+        )
+    wanted, _ = run(drawn.mod, *drawn.inputs)
+    equal(simulated(npu.partition(drawn.mod, config), *drawn.inputs), wanted)
+
+
+def test_most_of_them_go_to_the_accelerator():
+    """Else the test above would compare the CPU with itself."""
+    whole, count, tried = 0, 0, examples(200)
+    for number in range(tried):
+        choose = random.Random(fresh(number))
+        drawn, config = graphs.Drawn(choose), graphs.config(choose)
+        covered = npu.coverage(npu.partition(drawn.mod, config))
+        whole += not covered.refused
+        count += covered.regions > 0
+    assert count >= 0.95 * tried
+    assert whole >= 0.7 * tried
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_compiled_as_users_do(number):
+    choose = random.Random(fresh(number))
+    drawn, config = graphs.Drawn(choose), graphs.config(choose)
+    cut = npu.partition(drawn.mod, config)
+    wanted = tvmlab.compile(drawn.mod)(*drawn.inputs)
+    equal(tvmlab.compile(cut, "npu, llvm")(*drawn.inputs), wanted)

@@ -12,19 +12,18 @@ import numpy as np
 import pytest
 import tvm
 
-from tests.npu import program as programs
-from tests.npu.cases import move
+from tests.npu.cases import INPUT, move, small_network
 from tvmlab.errors import InputError, SimulationError
 from tvmlab.npu import simulator
 from tvmlab.npu.isa import Load, Rounding, Store, Sync
 from tvmlab.support import toolchain
 
-DATA = programs.small_network().to_bytes()
+DATA = small_network().to_bytes()
 
 
 def tensors(seed=0):
     """One input and room for two outputs."""
-    x = np.random.default_rng(seed).integers(0, 256, programs.INPUT, np.uint8)
+    x = np.random.default_rng(seed).integers(0, 256, INPUT, np.uint8)
     return [x, np.zeros((3, 3, 4), np.uint8), np.zeros(4, np.uint8)]
 
 
@@ -100,7 +99,7 @@ def test_saved_bytes():
             load(spoilt)
 
 
-WHOLE = programs.small_network()
+WHOLE = small_network()
 PLACES = {at: one for at, one in enumerate(WHOLE.instructions) if not isinstance(one, Sync)}
 FIELDS = ("address", "offset", "weights", "bias", "multipliers", "shifts", "sums")
 FIELDS += ("lhs_address", "rhs_address", "out_address")
@@ -152,7 +151,7 @@ def test_shifts_of_a_table():
     at = WHOLE.constants.index(np.full(4, -8, np.int32).tobytes())
     constants = WHOLE.constants[:at] + np.int32([31]).tobytes() + WHOLE.constants[at + 4 :]
     with pytest.raises(SimulationError, match="a shift in its table is 31") as caught:
-        simulator.simulate(changed(constants=constants), [np.zeros(programs.INPUT, np.uint8)])
+        simulator.simulate(changed(constants=constants), [np.zeros(INPUT, np.uint8)])
     assert caught.value.where == "instruction 6 (Requantize)"
 
 

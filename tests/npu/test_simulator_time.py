@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 
 import numpy as np
 
@@ -12,11 +13,13 @@ from tests.short import examples, fresh
 from tvmlab import npu
 from tvmlab.npu import codegen, isa, simulator
 
-UNITS = (isa.Unit.DMA, isa.Unit.ARRAY, isa.Unit.VECTOR)
-
 
 def ceil(a, b):
     return -(-a // b)
+
+
+def size(one, name):
+    return isa.Dtype(getattr(one, name)).bytes
 
 
 def bus_bytes(one, config):
@@ -35,89 +38,69 @@ def bus_bytes(one, config):
     return sum(runs) // run * ceil(run, config.dma_burst_bytes) * config.dma_burst_bytes
 
 
-def cycles(one, config):
-    """Cycles on the instruction's unit."""
-    if isinstance(one, (isa.Load, isa.Store)):
-        return config.dma_latency + ceil(bus_bytes(one, config), config.dma_bytes_per_cycle)
-    if isinstance(one, isa.Matmul):
-        across = ceil(one.channels, config.rows) * ceil(one.out_channels, config.columns)
-        pixels = max(one.out_rows * one.out_cols, config.rows)
-        return config.rows + config.columns + one.kernel_h * one.kernel_w * across * pixels
-    if isinstance(one, (isa.Depthwise, isa.Pool)):
-        passes = one.kernel_h * one.kernel_w * one.out_rows * one.out_cols
-    else:
-        passes = one.rows * one.cols * (2 if isinstance(one, isa.Add) else 1)
-    return config.vector_latency + passes * ceil(one.channels, config.lanes)
-
-
-def sram_bytes(one):
-    """Bytes read from and written to the SRAM, each as often as a tap or a block takes it."""
+def cost(one, config):
+    """Cycles on the instruction's unit, and what it adds to the counters."""
     if isinstance(one, (isa.Load, isa.Store)):
         moved = one.element * one.count0 * one.count1 * one.count2 * one.count3
-        return (0, moved) if isinstance(one, isa.Load) else (moved, 0)
-    if isinstance(one, isa.Sum):
-        return one.rows * one.cols * one.channels * isa.Dtype(one.dtype).bytes, 0
-    if isinstance(one, isa.Requantize):
+        bus, load = bus_bytes(one, config), isinstance(one, isa.Load)
+        names = (
+            ("loaded_bytes", "sram_written_bytes") if load else ("stored_bytes", "sram_read_bytes")
+        )
+        cycles = config.dma_latency + ceil(bus, config.dma_bytes_per_cycle)
+        return cycles, {"bus_bytes": bus, **dict.fromkeys(names, moved)}
+    passes, read, more = 1, 0, {}
+    if isinstance(one, (isa.Matmul, isa.Depthwise, isa.Pool)):
+        taps, pixels = one.kernel_h * one.kernel_w, one.out_rows * one.out_cols
+        passes, macs = taps * pixels, taps * pixels * one.channels
+    else:
+        pixels = one.rows * one.cols
+        passes = pixels * (2 if isinstance(one, isa.Add) else 1)
+    if isinstance(one, (isa.Matmul, isa.Depthwise)):
+        read = 0 if one.bias == -1 else 4 * one.out_channels
+    cycles = config.vector_latency + passes * ceil(one.channels, config.lanes)
+    if isinstance(one, isa.Matmul):
+        blocks = ceil(one.out_channels, config.columns)  # the data are read again for each
+        read += blocks * (macs + config.columns * taps * one.channels)
+        more = {"array_macs": macs * one.out_channels}
+        across = ceil(one.channels, config.rows) * blocks
+        cycles = config.rows + config.columns + taps * across * max(pixels, config.rows)
+    elif isinstance(one, isa.Depthwise):
+        read += macs + taps * one.channels * size(one, "weight_dtype")
+        more = {"vector_macs": macs}
+    elif isinstance(one, isa.Pool):
+        read = macs * size(one, "dtype")
+        more = {"sram_written_bytes": pixels * one.channels * size(one, "dtype")}
+    elif isinstance(one, isa.Requantize):
         table = {0: 0, isa.Rounding.ONNX: 4}.get(one.rounding, 8)
         read = table * (one.channels if one.per_channel else 1)
-        return read, one.rows * one.cols * one.channels * isa.Dtype(one.out_dtype).bytes
-    if isinstance(one, isa.Add):
-        numbers = one.rows * one.cols * one.channels
-        sides = isa.Dtype(one.lhs_dtype).bytes
-        sides += 0 if one.rhs_address == -1 else isa.Dtype(one.rhs_dtype).bytes
-        return numbers * sides, numbers * isa.Dtype(one.out_dtype).bytes
-    taps = one.kernel_h * one.kernel_w * one.out_rows * one.out_cols * one.channels
-    size = isa.Dtype(one.dtype).bytes if isinstance(one, isa.Pool) else 1
-    written = one.out_rows * one.out_cols * one.channels * size if isinstance(one, isa.Pool) else 0
-    return taps * size, written
-
-
-def weight_bytes(one, config):
-    """What a convolution reads besides its data; and its multiply-accumulates."""
-    taps = one.kernel_h * one.kernel_w * one.channels
-    bias = 0 if one.bias == -1 else 4 * one.out_channels
-    macs = taps * one.out_rows * one.out_cols
-    if isinstance(one, isa.Depthwise):
-        return taps * isa.Dtype(one.weight_dtype).bytes + bias, macs
-    across = ceil(one.out_channels, config.columns)
-    more = (across - 1) * macs  # the data again for each block of output channels
-    return across * config.columns * taps + bias + more, macs * one.out_channels
+        more = {"sram_written_bytes": pixels * one.channels * size(one, "out_dtype")}
+    elif isinstance(one, isa.Add):
+        read = pixels * one.channels * (size(one, "lhs_dtype") + size(one, "rhs_dtype"))
+        more = {"sram_written_bytes": pixels * one.channels * size(one, "out_dtype")}
+    else:
+        read = pixels * one.channels * size(one, "dtype")
+    return cycles, {"sram_read_bytes": read, **more}
 
 
 def counted(program):
-    """What `simulator.count` gives."""
-    config = program.config
-    layers = [dict.fromkeys(simulator.COUNTERS, 0) for _ in program.layers]
-    totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
+    """What `simulator.count` gives, layer by layer."""
+    layers = [Counter(dict.fromkeys(simulator.COUNTERS, 0)) for _ in program.layers]
+    work = {unit: [] for unit in list(isa.Unit)[:3]}
     for one in (*program.instructions, None):
         if one is None or isinstance(one, isa.Sync):
-            longest = max(UNITS, key=lambda unit: totals[unit])  # the first of those
+            longest = max(work.values(), key=lambda done: sum(time for _, time in done))
+            for owner, time in longest:
+                owner["cycles"] += time
             if one is not None:
                 layers[one.layer]["instructions"] += 1
-            for owner, time in parts[longest]:
-                layers[owner]["cycles"] += time
-            if one is not None:
-                owner = parts[longest][-1][0] if parts[longest] else one.layer
-                layers[owner]["cycles"] += 1
-            totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
+                (longest[-1][0] if longest else layers[one.layer])["cycles"] += 1
+            work = {unit: [] for unit in work}
             continue
-        layer = layers[one.layer]
-        time = cycles(one, config)
-        totals[one.unit] += time
-        parts[one.unit].append((one.layer, time))
-        layer[f"{one.unit.name.lower()}_cycles"] += time
-        layer["instructions"] += 1
-        read, written = sram_bytes(one)
-        if isinstance(one, (isa.Matmul, isa.Depthwise)):
-            more, macs = weight_bytes(one, config)
-            read += more
-            layer["array_macs" if isinstance(one, isa.Matmul) else "vector_macs"] += macs
-        if isinstance(one, (isa.Load, isa.Store)):
-            name = "loaded_bytes" if isinstance(one, isa.Load) else "stored_bytes"
-            layer[name] += read + written
-            layer["bus_bytes"] += bus_bytes(one, config)
-        layer["sram_read_bytes"] += read
-        layer["sram_written_bytes"] += written
+        time, more = cost(one, program.config)
+        layers[one.layer].update(
+            {f"{one.unit.name.lower()}_cycles": time, "instructions": 1, **more}
+        )
+        work[one.unit].append((layers[one.layer], time))
     return layers
 
 
