@@ -94,7 +94,6 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
 
 
 def _inside(function: relax.Function, name: str) -> Iterator[Operator]:
-    """List the operators of a region: those of a composite function at each of its calls."""
     local = {key(var): value for var, value in bindings(function.body)}
     for var, value in bindings(function.body):
         if _is_operator(value):

@@ -201,10 +201,9 @@ void SetThreads(int64_t wanted) {
   std::set<std::string> cores;  // the hyperthreads of each
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &usable)) continue;
-    const std::string name = "cpu" + std::to_string(cpu);
-    std::string siblings = name;
-    std::ifstream("/sys/devices/system/cpu/" + name + "/topology/thread_siblings_list") >> siblings;
-    cores.insert(siblings);
+    std::string core = "cpu" + std::to_string(cpu);
+    std::ifstream("/sys/devices/system/cpu/" + core + "/topology/thread_siblings_list") >> core;
+    cores.insert(core);
   }
   const int64_t threads = wanted > 0 ? std::min<int64_t>(wanted, CPU_COUNT(&usable))
                                      : static_cast<int64_t>(cores.size());

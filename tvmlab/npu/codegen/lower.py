@@ -68,8 +68,8 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
         for name in (*layer.inputs, layer.output):
             storage = plan.storages[name]
             place = plan.resident.get(storage.made), numbers[name], home(storage)
-            size = cut.shape.image(name == layer.output)
-            images.append(Image(*size, storage.value.dtype, *place))
+            height, width, channels = cut.shape.image(name == layer.output)
+            images.append(Image(height, width, channels, storage.value.dtype, *place))
         emit(target, i, layer, cut, images)
     for to, name in enumerate(region.outputs, len(region.inputs)):
         source = numbers[name]

@@ -6,12 +6,13 @@ region, holds values from the layer that makes them to the last that reads them,
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .tiling import COPY, LayerShape, Places, Residency, Tiling, granule, plan, shape_of, smallest
+from .tiling import COPY, LayerShape, Places, Residency, granule, plan, shape_of, smallest
 
 _Shapes = list[LayerShape | None]
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
@@ -28,26 +29,11 @@ class Storage:
     tensor: int | None = None
 
 
-@dataclass(frozen=True)
-class LayerPlan:
-    """How one layer is computed, with `limit` bytes of SRAM for its buffers, from address 0."""
-
-    shape: LayerShape
-    tiling: Tiling
-    limit: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Where values lie, how each layer is computed (None for a view), the estimate of cycles.
-
-    `resident` has addresses in SRAM by the number of the layer that makes a value.
-    """
-
-    storages: dict[str, Storage]
-    resident: dict[int, int]
-    layers: list[LayerPlan | None]
-    cycles: int
+#: How one layer is computed, with `limit` bytes of SRAM for its buffers, from address 0.
+LayerPlan = namedtuple("LayerPlan", "shape tiling limit")
+#: The storages of values by name, addresses in SRAM by the number of the layer that makes a value,
+#: how each layer is computed (None for a view), and the estimate of cycles.
+Plan = namedtuple("Plan", "storages resident layers cycles")
 
 
 def plan_memory(region: Region, config: Config) -> Plan:

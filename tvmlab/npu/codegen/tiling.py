@@ -270,7 +270,6 @@ class _Candidates(SimpleNamespace):
         return starts + shape.images * passes * groups
 
     def _traffic(self) -> tuple[Any, Any]:
-        """Transfers, and their bytes on the bus: images, tables and weights, results."""
         shape, places, config = self.given
         # Tables are loaded once, parts of the weights for each tile.
         parts = self.spots * self.groups * self.steps * (self.steps > 1)

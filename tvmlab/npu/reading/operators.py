@@ -305,7 +305,6 @@ def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
 
 
 def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
-    """Return what is convolved without the pad before it, and the padding of both."""
     data, (top, left, bottom, right) = given["data"], _pads(given.attributes, given.name)
     if not is_call(data, "relax.nn.pad", "relax.relay.nn.pad"):
         return data, (top, left, bottom, right)
