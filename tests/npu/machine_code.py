@@ -16,14 +16,10 @@ from tvm.relax import op
 from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import run
 from tvmlab import npu, qnn
+from tvmlab.ir.patterns.rewriter import attribute as called
 from tvmlab.npu import codegen, simulator
 
 SHAPE = (1, 4, 3, 3)
-
-
-def called(function: relax.Function, name: str) -> str:
-    attrs = function.attrs
-    return str(attrs[name]) if attrs and name in attrs else ""
 
 
 def regions_of(mod: ir.IRModule) -> list[relax.Function]:
@@ -32,14 +28,9 @@ def regions_of(mod: ir.IRModule) -> list[relax.Function]:
 
 @dataclass(frozen=True)
 class Cut:
-    """What a module computes, and how it is cut; values are told by all that they come from.
+    """The results of ``main``, and the composites, inputs and results of each region.
 
-    Attributes
-    ----------
-    results : list of str
-        What ``main`` gives.
-    regions : frozenset of tuple
-        For each its composites, what goes in and what comes out.
+    Values are told by all that they come from.
     """
 
     results: list[str]

@@ -39,11 +39,7 @@ def resnet8() -> tvm.IRModule:
 
 
 def integers_out(mod: tvm.IRModule) -> tvm.IRModule:
-    """Cut a network behind its integers: it returns what it would have dequantized last.
-
-    A softmax that is quantized again makes the same byte of many logits; these are all that the
-    integer part computed.
-    """
+    """Cut a network behind its integers: it returns what it would have dequantized last."""
     main = mod["main"]
     bindings = [one for block in main.body.blocks for one in block.bindings]
     last = next(

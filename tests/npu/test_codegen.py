@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tvm import ir, relax
 from tvm.relax import op
 
-import tvmlab
 from tests.npu import graphs
 from tests.npu.machine_code import Bytes, convolution, regions_of, simulated, upstream
 from tests.oracles.models import as_tuple
@@ -203,12 +202,3 @@ def test_most_of_them_go_to_the_accelerator():
         count += covered.regions > 0
     assert count >= 0.95 * tried
     assert whole >= 0.7 * tried
-
-
-@pytest.mark.parametrize("number", range(6))
-def test_compiled_as_users_do(number):
-    choose = random.Random(fresh(number))
-    drawn, config = graphs.Drawn(choose), graphs.config(choose)
-    cut = npu.partition(drawn.mod, config)
-    wanted = tvmlab.compile(drawn.mod)(*drawn.inputs)
-    equal(tvmlab.compile(cut, "npu, llvm")(*drawn.inputs), wanted)

@@ -17,13 +17,7 @@ from tvmlab.errors import CompileError, InputError, RelayError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu import reading
 from tvmlab.npu.config import Config
-from tvmlab.relay.transform import (
-    AnnotateTarget,
-    MergeCompilerRegions,
-    MergeComposite,
-    PartitionGraph,
-    Sequential,
-)
+from tvmlab.relay import transform as T
 
 
 def network(seed: int) -> ir.IRModule:
@@ -134,8 +128,8 @@ def test_the_table_serves_the_four_passes_and_the_passes_of_today():
     net = Bytes()
     one = net.conv(net.inputs[0])
     mod, table = net.module(net.add(net.pool(one), one)), npu.pattern_table()
-    passes = (MergeComposite(table), AnnotateTarget("tvmlab_npu"))
-    then = Sequential([*passes, MergeCompilerRegions(), PartitionGraph()])(mod)
+    passes = [T.MergeComposite(table), T.AnnotateTarget("tvmlab_npu")]
+    then = T.Sequential([*passes, T.MergeCompilerRegions(), T.PartitionGraph()])(mod)
     assert cut(then) == cut(upstream(mod)) == cut(npu.partition(mod))
     names = {name.removeprefix("tvmlab_npu.") for name, _, _ in table}
     assert names == {*(name for name, _ in reading.READERS.values()), "depthwise_conv2d"}

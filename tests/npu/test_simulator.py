@@ -112,14 +112,11 @@ def test_transfers(box, offset, address, seed):
         *(cases.move(isa.Load, 1, 0, room), store),
     )
     rng = np.random.default_rng(seed)
-    first, second = (rng.integers(0, 256, n, np.uint8) for n in (size, room))
+    given = [rng.integers(0, 256, count, np.uint8) for count in (size, room)]
     data = Program(config, tensors, ("layer",), instructions, b"").to_bytes()
-    loaded, stored = simulator.simulate(data, [first, second])
-    machine = Machine(second, np.zeros(1, np.int32), 16)
-    machine.execute(load, first)
-    np.testing.assert_array_equal(loaded, machine.sram)
-    machine = Machine(second, np.zeros(1, np.int32), 16)
-    expected = first.copy()
-    expected[room:] = first[0]
-    machine.execute(store, expected)
-    np.testing.assert_array_equal(stored, expected)
+    memory = [*given, np.zeros(room, np.uint8), np.zeros(size, np.uint8)]
+    machine = Machine(memory[2], np.zeros(1, np.int32), 16)
+    for one in instructions:
+        machine.execute(one, memory[one.tensor])
+    for found, expected in zip(simulator.simulate(data, given), memory[2:], strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -48,37 +48,36 @@ def cost(one, config):
         )
         cycles = config.dma_latency + ceil(bus, config.dma_bytes_per_cycle)
         return cycles, {"bus_bytes": bus, **dict.fromkeys(names, moved)}
-    passes, read, more = 1, 0, {}
+    more, read = {}, 0
     if isinstance(one, (isa.Matmul, isa.Depthwise, isa.Pool)):
         taps, pixels = one.kernel_h * one.kernel_w, one.out_rows * one.out_cols
         passes, macs = taps * pixels, taps * pixels * one.channels
     else:
         pixels = one.rows * one.cols
         passes = pixels * (2 if isinstance(one, isa.Add) else 1)
+    for name in ("out_dtype", "dtype") if isinstance(one, isa.Pool) else ("out_dtype",):
+        if name in one.names:
+            more["sram_written_bytes"] = pixels * one.channels * size(one, name)
+    cycles = config.vector_latency + passes * ceil(one.channels, config.lanes)
     if isinstance(one, (isa.Matmul, isa.Depthwise)):
         read = 0 if one.bias == -1 else 4 * one.out_channels
-    cycles = config.vector_latency + passes * ceil(one.channels, config.lanes)
     if isinstance(one, isa.Matmul):
         blocks = ceil(one.out_channels, config.columns)  # the data are read again for each
         read += blocks * (macs + config.columns * taps * one.channels)
-        more = {"array_macs": macs * one.out_channels}
+        more["array_macs"] = macs * one.out_channels
         across = ceil(one.channels, config.rows) * blocks
         cycles = config.rows + config.columns + taps * across * max(pixels, config.rows)
     elif isinstance(one, isa.Depthwise):
         read += macs + taps * one.channels * size(one, "weight_dtype")
-        more = {"vector_macs": macs}
+        more["vector_macs"] = macs
     elif isinstance(one, isa.Pool):
         read = macs * size(one, "dtype")
-        more = {"sram_written_bytes": pixels * one.channels * size(one, "dtype")}
     elif isinstance(one, isa.Requantize):
         table = {0: 0, isa.Rounding.ONNX: 4}.get(one.rounding, 8)
         read = table * (one.channels if one.per_channel else 1)
-        more = {"sram_written_bytes": pixels * one.channels * size(one, "out_dtype")}
-    elif isinstance(one, isa.Add):
-        read = pixels * one.channels * (size(one, "lhs_dtype") + size(one, "rhs_dtype"))
-        more = {"sram_written_bytes": pixels * one.channels * size(one, "out_dtype")}
     else:
-        read = pixels * one.channels * size(one, "dtype")
+        names = ("lhs_dtype", "rhs_dtype") if isinstance(one, isa.Add) else ("dtype",)
+        read = pixels * one.channels * sum(size(one, name) for name in names)
     return cycles, {"sram_read_bytes": read, **more}
 
 
