@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,17 +70,9 @@ def test_many_threads_at_once():
     function = simulator.module("f", DATA)["f"]
     given = [tensors(seed) for seed in range(8)]
     expected = [simulator.simulate(DATA, one[:1]) for one in given]
-    start = threading.Barrier(8)
-
-    def work(one):
-        start.wait()
+    with ThreadPoolExecutor(8) as pool:
         for _ in range(200):
-            function(*one)
-
-    threads = [threading.Thread(target=work, args=(one,)) for one in given]
-    for step in (threading.Thread.start, threading.Thread.join):
-        for thread in threads:
-            step(thread)
+            list(pool.map(lambda one: function(*one), given))
     for one, results in zip(given, expected, strict=True):
         for found, result in zip(one[1:], results, strict=True):
             np.testing.assert_array_equal(found, result)
