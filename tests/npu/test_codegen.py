@@ -1,9 +1,11 @@
-"""Layers against the operators that they were read from, and how they are cut and placed."""
+"""Layers against the operators that they were read from; composite targets and saved files."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,18 +15,24 @@ from hypothesis import strategies as st
 from tvm import ir, relax
 from tvm.relax import op
 
+import tvmlab
 from tests.npu import graphs
 from tests.npu.machine_code import Bytes, convolution, regions_of, simulated, upstream
 from tests.oracles.models import as_tuple
 from tests.qnn.graphs import Network, integers, scale, zero
 from tests.qnn.run import run
+from tests.runtime.deployed import refused
+from tests.runtime.deployed import run as without_python
 from tests.short import examples, fresh
 from tvmlab import npu
+from tvmlab.errors import CompileError
 from tvmlab.ir import dialect
 from tvmlab.npu import Config, simulator
 from tvmlab.npu.isa import Matmul
 from tvmlab.npu.program import Kind, Program
 from tvmlab.qnn import op as q
+from tvmlab.runtime import library
+from tvmlab.tuning import Measure, tasks
 
 
 def equal(found, wanted):
@@ -202,3 +210,72 @@ def test_most_of_them_go_to_the_accelerator():
         count += covered.regions > 0
     assert count >= 0.95 * tried
     assert whole >= 0.7 * tried
+
+
+def network():
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod = net.module(net.add(net.turn(one), one))
+    return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+
+
+def test_what_is_left_for_the_processor_is_tuned(tmp_path):
+    """Tasks are what the accelerator does not take; the same records serve the composite target."""
+    mod, x = network()
+    whole, left = ({task.name for task in tasks(mod, each)} for each in (None, "npu"))
+    assert len(left) < len(whole)
+    assert not any("conv2d" in name for name in left)
+    records, measure = tmp_path / "records.jsonl", Measure(repeat=2, timeout=60, build_timeout=60)
+    how = {"total_trials": 4, "tuner": "random", "measure": measure, "progress": False}
+    report = tvmlab.tune(mod, "npu", records=records, **how)
+    assert {task.name for task in report.tasks} == left
+    compiled = tvmlab.compile(mod, "npu", records=records)
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert (compiled(x) == run(mod, x)[0]).all()
+
+
+def test_what_the_machine_cannot_take_is_an_error_with_its_reason():
+    x = relax.Var("x", relax.TensorType((1, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("part", [x], {"Codegen": "tvmlab_npu", "global_symbol": "part"}):
+        builder.emit_func_output(builder.emit(op.nn.softmax(x)))
+    y = relax.Var("y", relax.TensorType((1, 4), "float32"))
+    with builder.function("main", [y]):
+        call = relax.Call(builder.get().get_global_var("part"), [y])
+        builder.emit_func_output(builder.emit(call))
+    with pytest.raises(CompileError, match=r"no pattern takes nn\.softmax"):
+        tvmlab.compile(builder.get())
+
+
+LOAD = """
+import sys
+import numpy as np
+import tvmlab
+assert not any(name.startswith("tvmlab.npu") for name in sys.modules)
+compiled = tvmlab.load_executable(sys.argv[1])
+np.save(sys.argv[2], compiled(np.load(sys.argv[3])))
+print(compiled)
+"""
+
+
+def test_a_saved_file_runs_in_a_fresh_process(tmp_path):
+    mod, x = network()
+    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.so")
+    np.save(tmp_path / "x.npy", x)
+    command = [sys.executable, "-c", LOAD, path, tmp_path / "y.npy", tmp_path / "x.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (np.load(tmp_path / "y.npy") == run(mod, x)[0]).all()
+    assert "for npu, llvm)" in done.stdout
+
+
+def test_the_way_without_python(tmp_path):
+    """The C++ program loads the simulator, then the saved file, and gives the same bits."""
+    mod, x = network()
+    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.so")
+    np.save(tmp_path / "x.npy", x)
+    assert "it has parts for tvmlab_npu" in refused(path, tmp_path / "x.npy")
+    arguments = [path, tmp_path / "x.npy", "--output", tmp_path, "--repeats", 0]
+    done = without_python(*arguments, "--library", simulator.library())
+    assert done.returncode == 0, done.stderr
+    assert (np.load(tmp_path / "0.npy") == run(mod, x)[0]).all()

@@ -1,17 +1,22 @@
-"""Every instruction of the accelerator, in the simulator and in NumPy."""
+"""Every instruction of the accelerator, in the simulator and in NumPy; and what it costs."""
 
 from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.npu import cases
+from tests.npu import cases, graphs
 from tests.npu.cases import HIGH, LOW
 from tests.npu.machine import FIXED, Machine
-from tests.short import examples
-from tvmlab.npu import isa, simulator
+from tests.short import examples, fresh
+from tvmlab import npu
+from tvmlab.npu import codegen, isa, simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.program import Dram, Kind, Program
 
@@ -24,18 +29,20 @@ def check(case):
     np.testing.assert_array_equal(sram, machine.sram)
 
 
+INSTRUCTIONS = (
+    *(cases.convolutions(kind) for kind in (isa.Matmul, isa.Depthwise)),
+    *(cases.requantizes(rounding) for rounding in isa.Rounding),
+    *(cases.adds(rounding) for rounding in list(isa.Rounding)[:5]),
+    *(cases.pools(kind) for kind in isa.PoolKind),
+    cases.totals(),
+)
+
+
 @settings(max_examples=examples(200))
 @given(st.data())
-@pytest.mark.parametrize("kind", [isa.Matmul, isa.Depthwise])
-def test_convolutions(kind, data):
-    check(data.draw(cases.convolutions(kind)))
-
-
-@settings(max_examples=examples(150))
-@given(st.data())
-@pytest.mark.parametrize("rounding", list(isa.Rounding))
-def test_requantize(rounding, data):
-    check(data.draw(cases.requantizes(rounding)))
+@pytest.mark.parametrize("strategy", INSTRUCTIONS, ids=str)
+def test_instructions(strategy, data):
+    check(data.draw(strategy))
 
 
 @pytest.mark.parametrize("shift", [-31, -30, -1, 0, 1, 30])
@@ -50,26 +57,6 @@ def test_requantize_at_the_ends(rounding, shift):
     sram[1000 : 1000 + 4 * count] = np.full(count, shift, np.int32).view(np.uint8)
     sizes = (0, 1, 1, count, LOW, HIGH, rounding, 0, 1000, 1, 5, LOW, HIGH)
     check(cases.Case(isa.Requantize(0, *sizes, 2000, 0, 0, isa.Dtype.int32), sram, sums))
-
-
-@settings(max_examples=examples(150))
-@given(st.data())
-@pytest.mark.parametrize("rounding", list(isa.Rounding)[:5])
-def test_add(rounding, data):
-    check(data.draw(cases.adds(rounding)))
-
-
-@settings(max_examples=examples(150))
-@given(st.data())
-@pytest.mark.parametrize("kind", list(isa.PoolKind))
-def test_pool(kind, data):
-    check(data.draw(cases.pools(kind)))
-
-
-@settings(max_examples=examples(150))
-@given(cases.totals())
-def test_sum(case):
-    check(case)
 
 
 @st.composite
@@ -120,3 +107,102 @@ def test_transfers(box, offset, address, seed):
         machine.execute(one, memory[one.tensor])
     for found, expected in zip(simulator.simulate(data, given), memory[2:], strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def ceil(a, b):
+    return -(-a // b)
+
+
+def size(one, name):
+    return isa.Dtype(getattr(one, name)).bytes
+
+
+def bus_bytes(one, config):
+    """Whole bursts for each run of neighbours in DRAM, found by their addresses."""
+    counts = one.count0, one.count1, one.count2, one.count3
+    strides = one.dram0, one.dram1, one.dram2, one.dram3
+    starts = [np.dot(at, strides) for at in np.ndindex(*counts)]
+    runs = [one.element]
+    for before, start in itertools.pairwise(starts):
+        if start == before + one.element:
+            runs[-1] += one.element
+        else:
+            runs.append(one.element)
+    # All runs are as long as the shortest: what meets by chance further out does not count.
+    run = min(runs)
+    return sum(runs) // run * ceil(run, config.dma_burst_bytes) * config.dma_burst_bytes
+
+
+def cost(one, config):
+    """Cycles on the instruction's unit, and what it adds to the counters."""
+    if isinstance(one, (isa.Load, isa.Store)):
+        moved = one.element * one.count0 * one.count1 * one.count2 * one.count3
+        bus, load = bus_bytes(one, config), isinstance(one, isa.Load)
+        names = (
+            ("loaded_bytes", "sram_written_bytes") if load else ("stored_bytes", "sram_read_bytes")
+        )
+        cycles = config.dma_latency + ceil(bus, config.dma_bytes_per_cycle)
+        return cycles, {"bus_bytes": bus, **dict.fromkeys(names, moved)}
+    more, read = {}, 0
+    if isinstance(one, (isa.Matmul, isa.Depthwise, isa.Pool)):
+        taps, pixels = one.kernel_h * one.kernel_w, one.out_rows * one.out_cols
+        passes, macs = taps * pixels, taps * pixels * one.channels
+    else:
+        pixels = one.rows * one.cols
+        passes = pixels * (2 if isinstance(one, isa.Add) else 1)
+    for name in ("out_dtype", "dtype") if isinstance(one, isa.Pool) else ("out_dtype",):
+        if name in one.names:
+            more["sram_written_bytes"] = pixels * one.channels * size(one, name)
+    cycles = config.vector_latency + passes * ceil(one.channels, config.lanes)
+    if isinstance(one, (isa.Matmul, isa.Depthwise)):
+        read = 0 if one.bias == -1 else 4 * one.out_channels
+    if isinstance(one, isa.Matmul):
+        blocks = ceil(one.out_channels, config.columns)  # the data are read again for each
+        read += blocks * (macs + config.columns * taps * one.channels)
+        more["array_macs"] = macs * one.out_channels
+        across = ceil(one.channels, config.rows) * blocks
+        cycles = config.rows + config.columns + taps * across * max(pixels, config.rows)
+    elif isinstance(one, isa.Depthwise):
+        read += macs + taps * one.channels * size(one, "weight_dtype")
+        more["vector_macs"] = macs
+    elif isinstance(one, isa.Pool):
+        read = macs * size(one, "dtype")
+    elif isinstance(one, isa.Requantize):
+        table = {0: 0, isa.Rounding.ONNX: 4}.get(one.rounding, 8)
+        read = table * (one.channels if one.per_channel else 1)
+    else:
+        names = ("lhs_dtype", "rhs_dtype") if isinstance(one, isa.Add) else ("dtype",)
+        read = pixels * one.channels * sum(size(one, name) for name in names)
+    return cycles, {"sram_read_bytes": read, **more}
+
+
+def counted(program):
+    """What `simulator.count` gives, layer by layer."""
+    layers = [Counter(dict.fromkeys(simulator.COUNTERS, 0)) for _ in program.layers]
+    work = {unit: [] for unit in list(isa.Unit)[:3]}
+    for one in (*program.instructions, None):
+        if one is None or isinstance(one, isa.Sync):
+            longest = max(work.values(), key=lambda done: sum(time for _, time in done))
+            for owner, time in longest:
+                owner["cycles"] += time
+            if one is not None:
+                layers[one.layer]["instructions"] += 1
+                (longest[-1][0] if longest else layers[one.layer])["cycles"] += 1
+            work = {unit: [] for unit in work}
+            continue
+        time, more = cost(one, program.config)
+        layers[one.layer].update(
+            {f"{one.unit.name.lower()}_cycles": time, "instructions": 1, **more}
+        )
+        work[one.unit].append((layers[one.layer], time))
+    return layers
+
+
+def test_counts():
+    """Of compiled networks, whose units work beside each other."""
+    for number in range(examples(20)):
+        choose = random.Random(fresh(number))
+        drawn, config = graphs.Drawn(choose), graphs.config(choose)
+        for function in codegen.regions(npu.partition(drawn.mod, config)).values():
+            program = codegen.program(function)
+            assert simulator.count(program.to_bytes()) == counted(program)
