@@ -59,7 +59,6 @@ def all_sums(address, count):
 
 
 def matmul_of_nothing(address, bias, count):
-    """Make accumulators of int32 in SRAM: their sum with the product of two zeros."""
     return Matmul(0, address, 0, 0, 0, 1, 1, 1, 0, 0, 0, address, *[1] * 8, count, 0, bias)
 
 
@@ -83,7 +82,6 @@ def program(case):
 
 
 def run(case):
-    """Execute in the simulator: the SRAM and the accumulators afterwards."""
     zeros = -(-SUMS // case.columns) * case.columns
     image = np.concatenate([case.sram, case.sums.view(np.uint8), np.zeros(zeros, np.uint8)])
     (found,) = simulator.simulate(program(case), [image])
@@ -145,7 +143,6 @@ def begin(draw):
 
 
 def clip(draw, dtype):
-    """Draw what results are clipped to: all that the dtype has, or less."""
     info = np.iinfo(Dtype(dtype).name)
     if draw(st.booleans()):
         return int(info.min), int(info.max)
@@ -155,7 +152,6 @@ def clip(draw, dtype):
 
 
 def window(draw, most):
-    """Kernel, strides, dilation, and how many outputs: rows and columns."""
     step = st.integers(1, 3)
     kernel = [draw(st.integers(1, most)) for _ in range(2)]
     return kernel, [draw(step), draw(step)], [draw(step), draw(step)]
@@ -311,7 +307,6 @@ TABLES, MADE = 1024, 4096
 
 
 def small_network():
-    """Convolution, depthwise convolution, addition, pooling, mean, and a result for each."""
     u8, s8 = int(Dtype.uint8), int(Dtype.int8)
     rng = np.random.default_rng(5)
     constants, places = b"", {}

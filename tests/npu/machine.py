@@ -115,9 +115,8 @@ class Machine:
     def side(self, one, name, at):
         dtype, zero = getattr(one, f"{name}_dtype"), getattr(one, f"{name}_zero")
         x = (self.read(at, one.channels, dtype) - zero) << one.left_shift
-        return scaled(
-            x, *(getattr(one, f"{name}_{f}") for f in ("rounding", "multiplier", "shift"))
-        )
+        parts = (getattr(one, f"{name}_{part}") for part in ("rounding", "multiplier", "shift"))
+        return wrapped(multiplied(x, *parts))
 
     def add(self, one):
         for y, x in np.ndindex(one.rows, one.cols):
@@ -206,7 +205,3 @@ def multiplied(x, rounding, multiplier, shift):
         return x
     parts = np.int64(multiplier), np.int64(shift)
     return fixed_point.multiply(x, *parts, Rounding(rounding).name)
-
-
-def scaled(x, rounding, multiplier, shift):
-    return wrapped(multiplied(x, rounding, multiplier, shift))

@@ -116,22 +116,15 @@ def _call(function: relax.Function, *inputs: Any) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-class Bytes:
+class Bytes(Network):
     """Builds modules whose values are all uint8 of one shape, so that any graph can be made.
 
     `conv`, `add` and `pool` are for the accelerator, `turn` and `mask` are not.
     """
 
     def __init__(self, inputs: int = 1, seed: int = 0) -> None:
+        super().__init__(*[(SHAPE, "uint8")] * inputs)
         self.rng = np.random.default_rng(seed)
-        self.builder = relax.BlockBuilder()
-        self.inputs = [relax.Var(f"x{i}", relax.TensorType(SHAPE, "uint8")) for i in range(inputs)]
-        self._scopes = [self.builder.function("main", self.inputs), self.builder.dataflow()]
-        for scope in self._scopes:
-            scope.__enter__()
-
-    def emit(self, expr: relax.Expr) -> relax.Var:
-        return self.builder.emit(expr)
 
     def sums(self, x: relax.Expr, **how: Any) -> relax.Var:
         w = relax.const(self.rng.integers(-9, 9, (4, 4, 1, 1)).astype("int8"))
@@ -162,11 +155,7 @@ class Bytes:
         return self.emit(op.bitwise_and(x, y))
 
     def module(self, *results: relax.Expr) -> ir.IRModule:
-        out = [self.builder.emit_output(result) for result in results]
-        self._scopes[1].__exit__(None, None, None)
-        self.builder.emit_func_output(out[0] if len(out) == 1 else relax.Tuple(out))
-        self._scopes[0].__exit__(None, None, None)
-        mod = self.builder.get()
+        mod = super().module(*results)
         mod["main"] = relax.analysis.remove_all_unused(mod["main"])
         return mod
 

@@ -42,13 +42,11 @@ def equal(found, wanted):
 
 
 def compiled(mod: ir.IRModule, config: Config | None = None) -> Program:
-    """Compile a module's one region."""
     (function,) = regions_of(npu.partition(mod, config))
     return npu.codegen.program(function)
 
 
 def check(mod: ir.IRModule, *inputs: Any, config: Config | None = None) -> Program:
-    """Cut by Relay's passes and, for the default machine, by Relax's; results are equal."""
     kinds = [param.ty for param in mod["main"].params]
     inputs = inputs or tuple(integers(list(map(int, one.shape)), str(one.dtype)) for one in kinds)
     wanted = run(mod, *inputs)[0]
@@ -258,24 +256,18 @@ print(compiled)
 """
 
 
-def test_a_saved_file_runs_in_a_fresh_process(tmp_path):
-    mod, x = network()
-    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.so")
-    np.save(tmp_path / "x.npy", x)
-    command = [sys.executable, "-c", LOAD, path, tmp_path / "y.npy", tmp_path / "x.npy"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (np.load(tmp_path / "y.npy") == run(mod, x)[0]).all()
-    assert "for npu, llvm)" in done.stdout
-
-
-def test_the_way_without_python(tmp_path):
+def test_a_saved_file_runs_in_a_fresh_process_and_without_python(tmp_path):
     """The C++ program loads the simulator, then the saved file, and gives the same bits."""
     mod, x = network()
-    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.so")
-    np.save(tmp_path / "x.npy", x)
-    assert "it has parts for tvmlab_npu" in refused(path, tmp_path / "x.npy")
-    arguments = [path, tmp_path / "x.npy", "--output", tmp_path, "--repeats", 0]
-    done = without_python(*arguments, "--library", simulator.library())
+    path, given = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.so"), tmp_path / "x.npy"
+    np.save(given, x)
+    command = [sys.executable, "-c", LOAD, path, tmp_path / "y.npy", given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (np.load(tmp_path / "0.npy") == run(mod, x)[0]).all()
+    assert "for npu, llvm)" in done.stdout
+    assert "it has parts for tvmlab_npu" in refused(path, given)
+    how = "--output", tmp_path, "--repeats", 0, "--library", simulator.library()
+    done = without_python(path, given, *how)
+    assert done.returncode == 0, done.stderr
+    for file in ("y.npy", "0.npy"):
+        assert (np.load(tmp_path / file) == run(mod, x)[0]).all()

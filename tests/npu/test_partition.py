@@ -7,7 +7,7 @@ import random
 import pytest
 import tvm
 import tvm_ffi
-from tvm import ir, relax
+from tvm import relax
 from tvm.relax import op
 
 from tests.npu.machine_code import Bytes, called, cut, drawn, regions_of, upstream
@@ -20,15 +20,11 @@ from tvmlab.npu.config import Config
 from tvmlab.relay import transform as T
 
 
-def network(seed: int) -> ir.IRModule:
-    choose = random.Random(fresh(seed))
-    return drawn(choose.choice, choose.randrange(1, 16), choose.randrange(1, 4))
-
-
 @pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 80, 10)])
 def test_any_graph_is_cut_as_upstream_cuts_it(seeds):
     for seed in seeds:
-        mod = network(seed)
+        choose = random.Random(fresh(seed))
+        mod = drawn(choose.choice, choose.randrange(1, 16), choose.randrange(1, 4))
         parts = npu.partition(mod)
         relax.analysis.well_formed(parts)
         ours = cut(parts)

@@ -62,6 +62,7 @@ def test_a_table() -> None:
     words = "16x16 array, 2 KiB SRAM", "DMA pace", f"{found.cycles / 1e6:.3f} ms at 1000 MHz"
     assert all(piece in text for piece in (f"{found.cycles:,}", "ISSCC 2014", *words))
     assert len(text.splitlines()) == 2 + len(table.layers) + 3
+    assert str(report(convolution())) == "nothing runs on the accelerator"
 
 
 def test_energy_by_part() -> None:
@@ -72,13 +73,6 @@ def test_energy_by_part() -> None:
     for size, sram in ((1 << 10, 1000), (256 << 10, 100 * (20 + 80 * 3 / 5)), (8 << 20, 10000)):
         found = energy.picojoules(counters, Config(sram_bytes=size))
         assert found["sram"] == pytest.approx(sram)
-
-
-def test_a_module_with_nothing_for_the_machine() -> None:
-    found = report(convolution())
-    assert found.cycles == 0
-    assert found.layers == ()
-    assert str(found) == "nothing runs on the accelerator"
 
 
 @pytest.mark.parametrize("last_sync", [True, False])

@@ -61,7 +61,6 @@ def test_requantize_at_the_ends(rounding, shift):
 
 @st.composite
 def boxes(draw):
-    """Draw a transfer: element, counts, strides in DRAM and in SRAM, none of which overlap."""
     element = draw(st.sampled_from([1, 2, 4, 8]))
     counts = [draw(st.integers(1, 4)) for _ in range(4)]
 
@@ -91,10 +90,7 @@ def test_transfers(box, offset, address, seed):
     load, store = isa.Load(0, 0, *fields), isa.Store(0, 3, *fields)
     instructions = (
         *(cases.move(isa.Load, 1, 0, room), load, cases.move(isa.Store, 2, 0, room)),
-        *(
-            cases.move(isa.Load, 0, 0, min(size, room)),
-            cases.move(isa.Store, 3, 0, min(size, room)),
-        ),
+        *(cases.move(kind, at, 0, min(size, room)) for kind, at in ((isa.Load, 0), (isa.Store, 3))),
         *(cases.move(isa.Store, 3, 0, 1, at) for at in range(room, size)),
         *(cases.move(isa.Load, 1, 0, room), store),
     )
@@ -118,7 +114,6 @@ def size(one, name):
 
 
 def bus_bytes(one, config):
-    """Whole bursts for each run of neighbours in DRAM, found by their addresses."""
     counts = one.count0, one.count1, one.count2, one.count3
     strides = one.dram0, one.dram1, one.dram2, one.dram3
     starts = [np.dot(at, strides) for at in np.ndindex(*counts)]
@@ -134,7 +129,6 @@ def bus_bytes(one, config):
 
 
 def cost(one, config):
-    """Cycles on the instruction's unit, and what it adds to the counters."""
     if isinstance(one, (isa.Load, isa.Store)):
         moved = one.element * one.count0 * one.count1 * one.count2 * one.count3
         bus, load = bus_bytes(one, config), isinstance(one, isa.Load)
@@ -177,7 +171,6 @@ def cost(one, config):
 
 
 def counted(program):
-    """What `simulator.count` gives, layer by layer."""
     layers = [Counter(dict.fromkeys(simulator.COUNTERS, 0)) for _ in program.layers]
     work = {unit: [] for unit in list(isa.Unit)[:3]}
     for one in (*program.instructions, None):

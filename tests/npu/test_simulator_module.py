@@ -22,7 +22,6 @@ DATA = small_network().to_bytes()
 
 
 def tensors(seed=0):
-    """One input and room for two outputs."""
     x = np.random.default_rng(seed).integers(0, 256, INPUT, np.uint8)
     return [x, np.zeros((3, 3, 4), np.uint8), np.zeros(4, np.uint8)]
 
@@ -98,7 +97,6 @@ FIELDS += ("lhs_address", "rhs_address", "out_address")
 
 
 def changed(changes=None, **parts):
-    """The bytes of the program with other instructions at some places, or None for none."""
     kept = dict(enumerate(WHOLE.instructions)) | (changes or {})
     instructions = tuple(one for one in kept.values() if one is not None)
     return replace(WHOLE, instructions=instructions, **parts).to_bytes()
