@@ -1,4 +1,4 @@
-"""Single instructions, drawn at random, and a program around each that shows all it does.
+"""Single instructions, drawn at random, and programs around one and around all of them.
 
 The program fills the SRAM and the accumulators from its input, executes the instruction, and stores
 all of both to its output.
@@ -48,12 +48,10 @@ class Case:
 
 
 def move(kind, tensor, address, count, offset=0):
-    """Load or store bytes in a row."""
     return kind(0, tensor, offset, address, 1, 1, 1, 1, count, 0, 0, 0, 1, 0, 0, 0, 1)
 
 
 def all_sums(address, count):
-    """Show accumulators as int32 in SRAM."""
     none = int(Rounding.NONE)
     return Requantize(
         0, 0, 1, 1, count, LOW, HIGH, none, 0, 0, 0, 0, LOW, HIGH, address, 0, 0, int(Dtype.int32)
@@ -61,12 +59,10 @@ def all_sums(address, count):
 
 
 def matmul_of_nothing(address, bias, count):
-    """Make accumulators of int32 in SRAM: their sum with the product of two zeros."""
     return Matmul(0, address, 0, 0, 0, 1, 1, 1, 0, 0, 0, address, *[1] * 8, count, 0, bias)
 
 
 def program(case):
-    """The bytes of the program around an instruction."""
     zeros = -(-SUMS // case.columns) * case.columns
     image = PLAY + 4 * SUMS + zeros
     config = Config(columns=case.columns, sram_bytes=image + 4 * SUMS, accumulators=SUMS)
@@ -86,7 +82,6 @@ def program(case):
 
 
 def run(case):
-    """Execute in the simulator: the SRAM and the accumulators afterwards."""
     zeros = -(-SUMS // case.columns) * case.columns
     image = np.concatenate([case.sram, case.sums.view(np.uint8), np.zeros(zeros, np.uint8)])
     (found,) = simulator.simulate(program(case), [image])
@@ -110,20 +105,17 @@ class Space:
         return start
 
     def table(self, numbers):
-        """Put numbers into the SRAM; their address."""
         numbers = np.asarray(numbers)
         address = self.take(numbers.nbytes)
         self.sram[address : address + numbers.nbytes] = numbers.view(np.uint8)
         return address
 
     def view(self, rows, cols, channels, dtype):
-        """Address, row stride and pixel stride of an image."""
         pixel = channels * Dtype(dtype).bytes + self.draw(st.sampled_from([0, 0, 1, 6]))
         row = cols * pixel + self.draw(st.sampled_from([0, 0, 3]))
         return self.take(rows * row), row, pixel
 
     def image(self, rows, cols, channels, dtype):
-        """A view whose numbers are often extreme."""
         address, row, pixel = self.view(rows, cols, channels, dtype)
         info = np.iinfo(Dtype(dtype).name)
         ends = np.array([info.min, info.max, info.min + 1, 0, info.max - 1], info.dtype)
@@ -137,12 +129,10 @@ class Space:
 
 
 def integer(draw):
-    """Any int32, its ends often."""
     return draw(st.sampled_from([LOW, HIGH, LOW + 1, 0, -1]) | st.integers(LOW, HIGH))
 
 
 def begin(draw):
-    """Random memories, extreme here and there."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     sums = rng.integers(LOW, HIGH, SUMS, np.int32, endpoint=True)
     sums >>= rng.choice([0, 0, 8, 16, 24], SUMS).astype(np.int32)
@@ -153,7 +143,6 @@ def begin(draw):
 
 
 def clip(draw, dtype):
-    """Draw what results are clipped to: all that the dtype has, or less."""
     info = np.iinfo(Dtype(dtype).name)
     if draw(st.booleans()):
         return int(info.min), int(info.max)
@@ -163,7 +152,6 @@ def clip(draw, dtype):
 
 
 def window(draw, most):
-    """Kernel, strides, dilation, and how many outputs: rows and columns."""
     step = st.integers(1, 3)
     kernel = [draw(st.integers(1, most)) for _ in range(2)]
     return kernel, [draw(step), draw(step)], [draw(step), draw(step)]
@@ -171,7 +159,6 @@ def window(draw, most):
 
 @st.composite
 def convolutions(draw, kind):
-    """Draw a Matmul or a Depthwise."""
     rng, sums, sram, space = begin(draw)
     columns = draw(st.sampled_from([16, 16, 1, 5, 8, 24, 32])) if kind is Matmul else 16
     rows, cols, channels = draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(st.integers(1, 9))
@@ -202,14 +189,12 @@ def convolutions(draw, kind):
 
 
 def multiplier(draw):
-    """A multiplier of 31 bits, of either sign, and a shift."""
     magnitude = draw(st.sampled_from([1 << 30, HIGH, 0]) | st.integers(1 << 30, HIGH))
     return draw(st.sampled_from([1, 1, 1, -1])) * magnitude, draw(st.integers(-31, 30))
 
 
 @st.composite
 def requantizes(draw, rounding):
-    """Draw a Requantize with a rounding."""
     _, sums, sram, space = begin(draw)
     rows, cols = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     channels = draw(st.integers(1, 20))
@@ -243,7 +228,6 @@ def requantizes(draw, rounding):
 
 @st.composite
 def adds(draw, out_rounding):
-    """Draw an Add whose last step has a rounding."""
     _, sums, sram, space = begin(draw)
     rows, cols, channels = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 9))
     onnx = out_rounding == Rounding.ONNX
@@ -278,7 +262,6 @@ def adds(draw, out_rounding):
 
 @st.composite
 def pools(draw, kind):
-    """Draw a Pool of a kind."""
     _, sums, sram, space = begin(draw)
     rows, cols, channels = draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(st.integers(1, 6))
     dtypes = [Dtype.int8, Dtype.uint8, Dtype.int16, Dtype.int32]
@@ -306,7 +289,6 @@ def pools(draw, kind):
 
 @st.composite
 def totals(draw):
-    """Draw a Sum."""
     _, sums, sram, space = begin(draw)
     rows, cols, channels = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 9))
     dtype = draw(st.sampled_from(list(Dtype)))
@@ -317,3 +299,67 @@ def totals(draw):
     accumulate = draw(st.integers(0, 1))
     fields = [*image, dtype, rows, cols, channels, low, integer(draw), accumulate, first]
     return Case(Sum(0, *fields), sram, sums)
+
+
+#: The input: 6 by 6 pixels of 4 channels. In SRAM from 0; what is made of it from 4096.
+INPUT = (6, 6, 4)
+TABLES, MADE = 1024, 4096
+
+
+def small_network():
+    u8, s8 = int(Dtype.uint8), int(Dtype.int8)
+    rng = np.random.default_rng(5)
+    constants, places = b"", {}
+    for name, numbers in {
+        "weights": rng.integers(-128, 128, (3, 3, 4, 16), np.int8),
+        "bias": rng.integers(-999, 999, 16, np.int32),
+        "taps": rng.integers(-128, 128, (3, 3, 4), np.int8),
+        "multipliers": rng.integers(1 << 30, (1 << 31) - 1, 4, np.int32),
+        "shifts": np.full(4, -8, np.int32),
+        "floats": rng.uniform(0.001, 0.01, 4).astype(np.float32),
+        "doubles": rng.uniform(0.001, 0.01, 1),
+    }.items():
+        places[name] = TABLES + len(constants)
+        constants += numbers.tobytes()
+    image = (24, 4, u8, 6, 6, 4, 1, 1, 7)
+    window = (3, 3, 1, 1, 1, 1, 6, 6, 4)
+    every = (-(2**31), 2**31 - 1)
+    side = (24, 4, u8, 3, int(Rounding.TFLITE), 1 << 30, -1)
+    floats = int(Rounding.ONNX), places["floats"], 0, 1
+    ints = int(Rounding.UPWARD), places["multipliers"], places["shifts"], 1
+    double = int(Rounding.TFLITE_FLOAT64), places["doubles"], 0, 0
+    instructions = (
+        Load(0, 0, 0, 0, 4, 1, 1, 6, 6, 0, 0, 24, 4, 0, 0, 24, 4),
+        move(Load, 1, TABLES, len(constants)),
+        Sync(0),
+        Matmul(0, 0, *image, places["weights"], *window, 0, places["bias"]),
+        Depthwise(1, 0, *image, places["taps"], *window, 200, places["bias"], s8),
+        Sync(0),
+        Requantize(0, 0, 6, 6, 4, *every, *ints, 3, 0, 255, MADE, 24, 4, u8),
+        Requantize(1, 200, 6, 6, 4, *every, *floats, 3, 0, 255, MADE + 200, 24, 4, u8),
+        Add(
+            *(2, 6, 6, 4, MADE, *side, MADE + 200, *side, 20, int(Rounding.TFLITE)),
+            *(1 << 30, -18, 3, 0, 255, MADE, 24, 4, u8),
+        ),
+        Pool(
+            *(3, int(PoolKind.AVERAGE_TFLITE), MADE, 24, 4, u8, 6, 6, 4, 3, 3, 2, 2, 1, 1),
+            *(1, 1, 1, 1, 0, 3, 5, 1 << 30, 31, 3, 3, MADE + 400, 12, 4),
+        ),
+        Sum(4, MADE + 400, 12, 4, u8, 3, 3, 4, 0, -27, 0, 400),
+        Requantize(4, 400, 1, 1, 4, *every, *double, 3, 0, 255, MADE + 500, 4, 4, u8),
+        Sync(4),
+        move(Store, 4, MADE + 400, 36),
+        move(Load, 4, 0, 36),
+        move(Store, 2, MADE + 400, 36),
+        move(Store, 3, MADE + 500, 4),
+    )
+    tensors = (
+        Dram(Kind.INPUT, Dtype.uint8, INPUT),
+        Dram(Kind.CONSTANTS, Dtype.uint8, (len(constants),)),
+        Dram(Kind.OUTPUT, Dtype.uint8, (3, 3, 4)),
+        Dram(Kind.OUTPUT, Dtype.uint8, (4,)),
+        Dram(Kind.SCRATCH, Dtype.uint8, (36,)),
+    )
+    layers = ("convolution", "depthwise", "add", "pool", "mean")
+    config = Config(sram_bytes=8192, accumulators=512)
+    return Program(config, tensors, layers, instructions, constants)

@@ -22,7 +22,6 @@ WAYS |= {"ONNX": ["float32"], "None": ["None"]}
 
 
 def config(choose: random.Random) -> Config:
-    """Draw a machine: any size, small memories among them."""
     return Config(
         rows=choose.choice((4, 8, 16, 32)),
         columns=choose.choice((4, 8, 16, 32)),
@@ -73,7 +72,6 @@ class Drawn:
         return self.layout.index("C")
 
     def parameters(self):
-        """Draw a scale and a zero point of a tensor."""
         low, high = LIMITS[self.kind]
         middle = (low + high + 1) // 2
         z = self.choose.choice((middle, low, high, self.choose.randrange(low, high + 1)))
@@ -83,7 +81,6 @@ class Drawn:
         return [self.choose.randrange(0, most + 1) for _ in range(4)]
 
     def window(self, x, most):
-        """Draw a kernel, strides, dilation and pads that leave a result."""
         _, h, w, _ = self.sizes(x)
         while True:
             taps = [self.choose.choice((1, 2, 3, most)) for _ in range(2)]
@@ -128,7 +125,6 @@ class Drawn:
         return self.finished(self.net.emit(sums), s, ws, made, self.axis)
 
     def finished(self, sums, s, ws, channels, axis):
-        """Put the bias, a clip and a requantize behind sums."""
         if self.choose.random() < 0.7:
             bias = self.rng.integers(-(2**12), 2**12, channels).astype("int32")
             operands = [sums, relax.const(bias)]
@@ -188,7 +184,6 @@ class Drawn:
         return self.net.emit(made), out, out_zero
 
     def head(self, x, s, z):
-        """Average all pixels, and multiply by a matrix."""
         n, h, w, channels = self.sizes(x)
         axes = [self.layout.index("H"), self.layout.index("W")]
         wide = self.net.emit(op.astype(x, "int32"))

@@ -27,7 +27,6 @@ class Machine:
         return self.sram[address : address + count * np.dtype(dtype).itemsize].view(dtype)
 
     def read(self, address, channels, dtype):
-        """A pixel, in int64."""
         return self.table(address, channels, Dtype(dtype).name).astype(np.int64)
 
     def write(self, address, pixel, dtype):
@@ -116,9 +115,8 @@ class Machine:
     def side(self, one, name, at):
         dtype, zero = getattr(one, f"{name}_dtype"), getattr(one, f"{name}_zero")
         x = (self.read(at, one.channels, dtype) - zero) << one.left_shift
-        return scaled(
-            x, *(getattr(one, f"{name}_{f}") for f in ("rounding", "multiplier", "shift"))
-        )
+        parts = (getattr(one, f"{name}_{part}") for part in ("rounding", "multiplier", "shift"))
+        return wrapped(multiplied(x, *parts))
 
     def add(self, one):
         for y, x in np.ndindex(one.rows, one.cols):
@@ -195,7 +193,6 @@ class Machine:
 
 
 def bits(integer):
-    """The float32 of these bits."""
     return np.int32(integer).view(np.float32)
 
 
@@ -208,7 +205,3 @@ def multiplied(x, rounding, multiplier, shift):
         return x
     parts = np.int64(multiplier), np.int64(shift)
     return fixed_point.multiply(x, *parts, Rounding(rounding).name)
-
-
-def scaled(x, rounding, multiplier, shift):
-    return wrapped(multiplied(x, rounding, multiplier, shift))

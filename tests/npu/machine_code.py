@@ -16,31 +16,21 @@ from tvm.relax import op
 from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import run
 from tvmlab import npu, qnn
+from tvmlab.ir.patterns.rewriter import attribute as called
 from tvmlab.npu import codegen, simulator
 
 SHAPE = (1, 4, 3, 3)
 
 
-def called(function: relax.Function, name: str) -> str:
-    attrs = function.attrs
-    return str(attrs[name]) if attrs and name in attrs else ""
-
-
 def regions_of(mod: ir.IRModule) -> list[relax.Function]:
-    """The functions for the accelerator."""
     return list(codegen.regions(mod).values())
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What a module computes, and how it is cut; values are told by all that they come from.
+    """The results of ``main``, and the composites, inputs and results of each region.
 
-    Attributes
-    ----------
-    results : list of str
-        What ``main`` gives.
-    regions : frozenset of tuple
-        For each its composites, what goes in and what comes out.
+    Values are told by all that they come from.
     """
 
     results: list[str]
@@ -48,7 +38,6 @@ class Cut:
 
 
 def cut(mod: ir.IRModule) -> Cut:
-    """Tell how a module is cut: the same for all orders and names."""
     teller = _Teller(mod)
     main = mod["main"]
     results = teller.function(main, [f"input {i}" for i in range(len(main.params))])
@@ -127,22 +116,15 @@ def _call(function: relax.Function, *inputs: Any) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-class Bytes:
+class Bytes(Network):
     """Builds modules whose values are all uint8 of one shape, so that any graph can be made.
 
     `conv`, `add` and `pool` are for the accelerator, `turn` and `mask` are not.
     """
 
     def __init__(self, inputs: int = 1, seed: int = 0) -> None:
+        super().__init__(*[(SHAPE, "uint8")] * inputs)
         self.rng = np.random.default_rng(seed)
-        self.builder = relax.BlockBuilder()
-        self.inputs = [relax.Var(f"x{i}", relax.TensorType(SHAPE, "uint8")) for i in range(inputs)]
-        self._scopes = [self.builder.function("main", self.inputs), self.builder.dataflow()]
-        for scope in self._scopes:
-            scope.__enter__()
-
-    def emit(self, expr: relax.Expr) -> relax.Var:
-        return self.builder.emit(expr)
 
     def sums(self, x: relax.Expr, **how: Any) -> relax.Var:
         w = relax.const(self.rng.integers(-9, 9, (4, 4, 1, 1)).astype("int8"))
@@ -173,11 +155,7 @@ class Bytes:
         return self.emit(op.bitwise_and(x, y))
 
     def module(self, *results: relax.Expr) -> ir.IRModule:
-        out = [self.builder.emit_output(result) for result in results]
-        self._scopes[1].__exit__(None, None, None)
-        self.builder.emit_func_output(out[0] if len(out) == 1 else relax.Tuple(out))
-        self._scopes[0].__exit__(None, None, None)
-        mod = self.builder.get()
+        mod = super().module(*results)
         mod["main"] = relax.analysis.remove_all_unused(mod["main"])
         return mod
 
@@ -186,7 +164,6 @@ STEPS: dict[str, int] = {"conv": 1, "add": 2, "pool": 1, "turn": 1, "mask": 2}
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], steps: int, results: int) -> ir.IRModule:
-    """Draw a module: `choose` picks one of a sequence."""
     net = Bytes(2)
     values = list(net.inputs)
     for _ in range(steps):

@@ -27,7 +27,6 @@ def digits(form: Form) -> tvm.IRModule:
 
 
 def resnet50(form: Form) -> tvm.IRModule:
-    """Return ResNet-50 v2, quantized in one of three ways."""
     if form == "PT2E":
         mod = tvmlab.load(quantized_torch(torch_form.of(models.resnet50_v2("seeded"))).program)
     else:
@@ -36,16 +35,11 @@ def resnet50(form: Form) -> tvm.IRModule:
 
 
 def resnet8() -> tvm.IRModule:
-    """Return MLPerf Tiny's ResNet-8."""
     return FakeQuantizationToInteger()(tvmlab.load(real_model("resnet8_int8.tflite")))
 
 
 def integers_out(mod: tvm.IRModule) -> tvm.IRModule:
-    """Cut a network behind its integers: it returns what it would have dequantized last.
-
-    A softmax that is quantized again makes the same byte of many logits; these are all that the
-    integer part computed.
-    """
+    """Cut a network behind its integers: it returns what it would have dequantized last."""
     main = mod["main"]
     bindings = [one for block in main.body.blocks for one in block.bindings]
     last = next(

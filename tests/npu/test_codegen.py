@@ -1,42 +1,58 @@
-"""Layers against the operators that they were read from, and how they are cut and placed."""
+"""Layers against the operators that they were read from; composite targets and saved files."""
 
 from __future__ import annotations
 
 import itertools
+import random
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from tvm import ir, relax
 from tvm.relax import op
 
+import tvmlab
 from tests.npu import graphs
 from tests.npu.machine_code import Bytes, convolution, regions_of, simulated, upstream
 from tests.oracles.models import as_tuple
 from tests.qnn.graphs import Network, integers, scale, zero
 from tests.qnn.run import run
+from tests.runtime.deployed import refused
+from tests.runtime.deployed import run as without_python
+from tests.short import examples, fresh
 from tvmlab import npu
+from tvmlab.errors import CompileError
+from tvmlab.ir import dialect
 from tvmlab.npu import Config, simulator
 from tvmlab.npu.isa import Matmul
 from tvmlab.npu.program import Kind, Program
 from tvmlab.qnn import op as q
+from tvmlab.runtime import library
+from tvmlab.tuning import Measure, tasks
+
+
+def equal(found, wanted):
+    for one, other in zip(as_tuple(found), as_tuple(wanted), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
 
 
 def compiled(mod: ir.IRModule, config: Config | None = None) -> Program:
-    """Compile a module's one region."""
     (function,) = regions_of(npu.partition(mod, config))
     return npu.codegen.program(function)
 
 
 def check(mod: ir.IRModule, *inputs: Any, config: Config | None = None) -> Program:
-    """Cut by Relay's passes and, for the default machine, by Relax's; results are equal."""
     kinds = [param.ty for param in mod["main"].params]
     inputs = inputs or tuple(integers(list(map(int, one.shape)), str(one.dtype)) for one in kinds)
-    wanted = as_tuple(run(mod, *inputs)[0])
+    wanted = run(mod, *inputs)[0]
     for parts in (npu.partition(mod, config), *([] if config else [upstream(mod)])):
         assert regions_of(parts)
-        for one, other in zip(as_tuple(simulated(parts, *inputs)), wanted, strict=True):
-            np.testing.assert_array_equal(one, other)
+        equal(simulated(parts, *inputs), wanted)
     return compiled(mod, config)
 
 
@@ -53,6 +69,20 @@ def test_results_that_are_inputs_or_twice_the_same() -> None:
         again = net.emit(op.reshape(made, (1, 4, 3, 3)))
         program = check(net.module(*[made] * first, again), config=Config(sram_bytes=1000))
         assert program.layers[-1] == "copy"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_the_longest_sums_are_exact_and_wrap(dtype: str) -> None:
+    """5,000 products of the largest magnitude: more than float32 could sum exactly."""
+    net = Network(((2, 5000), dtype))
+    weights = np.full((16, 5000), -128, np.int8)
+    weights[1:, ::3] = 127
+    points = zero(0), zero(0), scale(0.1), scale(0.1)
+    sums = net.emit(q.dense(net.inputs[0], relax.const(weights), *points, 16))
+    bias = relax.const(np.int32([2**31 - 1, -(2**31), *range(14)]))
+    biased = dialect.typed_call("relax.relay.nn.bias_add", [sums, bias], {"axis": 1})
+    ends = np.int64([[np.iinfo(dtype).min], [np.iinfo(dtype).max]])
+    check(net.module(net.emit(biased)), np.repeat(ends, 5000, 1).astype(dtype))
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -147,3 +177,97 @@ def test_rows_and_images_of_one_pixel():
         net = Network((before, "int8"))
         mod = net.module(net.emit(op.reshape(net.inputs[0], after)))
         check(mod)
+
+
+@seed(fresh(6))
+@settings(max_examples=examples(700), deadline=None)
+@given(number=st.integers(0, 2**32))
+def test_random_networks(number):
+    choose = random.Random(number)
+    drawn, config = graphs.Drawn(choose), graphs.config(choose)
+    if choose.random() < 0.3:  # tiles of a pixel; what does not fit stays on the CPU
+        memories = {
+            "sram_bytes": choose.randrange(700, 6000),
+            "accumulators": choose.randrange(7, 300),
+        }
+        config = Config(
+            rows=choose.choice((3, 8)), columns=choose.choice((4, 16)), lanes=5, **memories
+        )
+    wanted, _ = run(drawn.mod, *drawn.inputs)
+    equal(simulated(npu.partition(drawn.mod, config), *drawn.inputs), wanted)
+
+
+def test_most_of_them_go_to_the_accelerator():
+    """Else the test above would compare the CPU with itself."""
+    whole, count, tried = 0, 0, examples(200)
+    for number in range(tried):
+        choose = random.Random(fresh(number))
+        drawn, config = graphs.Drawn(choose), graphs.config(choose)
+        covered = npu.coverage(npu.partition(drawn.mod, config))
+        whole += not covered.refused
+        count += covered.regions > 0
+    assert count >= 0.95 * tried
+    assert whole >= 0.7 * tried
+
+
+def network():
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod = net.module(net.add(net.turn(one), one))
+    return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+
+
+def test_what_is_left_for_the_processor_is_tuned(tmp_path):
+    """Tasks are what the accelerator does not take; the same records serve the composite target."""
+    mod, x = network()
+    whole, left = ({task.name for task in tasks(mod, each)} for each in (None, "npu"))
+    assert len(left) < len(whole)
+    assert not any("conv2d" in name for name in left)
+    records, measure = tmp_path / "records.jsonl", Measure(repeat=2, timeout=60, build_timeout=60)
+    how = {"total_trials": 4, "tuner": "random", "measure": measure, "progress": False}
+    report = tvmlab.tune(mod, "npu", records=records, **how)
+    assert {task.name for task in report.tasks} == left
+    compiled = tvmlab.compile(mod, "npu", records=records)
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert (compiled(x) == run(mod, x)[0]).all()
+
+
+def test_what_the_machine_cannot_take_is_an_error_with_its_reason():
+    x = relax.Var("x", relax.TensorType((1, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("part", [x], {"Codegen": "tvmlab_npu", "global_symbol": "part"}):
+        builder.emit_func_output(builder.emit(op.nn.softmax(x)))
+    y = relax.Var("y", relax.TensorType((1, 4), "float32"))
+    with builder.function("main", [y]):
+        call = relax.Call(builder.get().get_global_var("part"), [y])
+        builder.emit_func_output(builder.emit(call))
+    with pytest.raises(CompileError, match=r"no pattern takes nn\.softmax"):
+        tvmlab.compile(builder.get())
+
+
+LOAD = """
+import sys
+import numpy as np
+import tvmlab
+assert not any(name.startswith("tvmlab.npu") for name in sys.modules)
+compiled = tvmlab.load_executable(sys.argv[1])
+np.save(sys.argv[2], compiled(np.load(sys.argv[3])))
+print(compiled)
+"""
+
+
+def test_a_saved_file_runs_in_a_fresh_process_and_without_python(tmp_path):
+    """The C++ program loads the simulator, then the saved file, and gives the same bits."""
+    mod, x = network()
+    path, given = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.so"), tmp_path / "x.npy"
+    np.save(given, x)
+    command = [sys.executable, "-c", LOAD, path, tmp_path / "y.npy", given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "for npu, llvm)" in done.stdout
+    assert "it has parts for tvmlab_npu" in refused(path, given)
+    how = "--output", tmp_path, "--repeats", 0, "--library", simulator.library()
+    done = without_python(path, given, *how)
+    assert done.returncode == 0, done.stderr
+    for file in ("y.npy", "0.npy"):
+        assert (np.load(tmp_path / file) == run(mod, x)[0]).all()

@@ -122,7 +122,6 @@ CASES: tuple[tuple[Any, ...], ...] = (
         "no constant: qnn.quantize computes it; run QnnQuantizeConstFold first",
     ),
     (conv, "the data are int16", ((1, 4, 6, 6), "int16")),
-    (lambda x: conv(x, data_layout="HWNC"), "the layout is HWNC", ((6, 6, 1, 4), "int8")),
     (lambda x: conv(x, ONES[:, :2], groups=2), "4 channels become 4 in 2 groups"),
     (lambda x: conv(x, strides=(9, 1), padding=(3, 3)), "steps of [9, 1]"),
     (lambda x: conv(x, 120 * ONES, (3, -50)), "less their zero point go from 170 to 170"),
@@ -145,10 +144,6 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ),
     (lambda x: added(x, relax.const(np.ones((1, 4), "int8"))), "rhs is a constant", ROW),
     (lambda x: added(x, x, 1e6, 0.1), "so far apart that sums may not fit int32", ROW),
-    (
-        lambda x: typed(op.nn.max_pool2d(x, (2, 2), layout="NCHW", out_layout="NHWC")),
-        "the layout is NCHW, of the result NHWC",
-    ),
     (lambda x: typed(op.sum(typed(op.astype(x, "int32")), [2])), "all rows and columns"),
     (lambda x: typed(op.reshape(x, (1, 144))), "moves numbers between channels"),
     (lambda x: typed(op.nn.softmax(x)), "no pattern takes nn.softmax", ((1, 4), "float32")),

@@ -7,7 +7,7 @@ import random
 import pytest
 import tvm
 import tvm_ffi
-from tvm import ir, relax
+from tvm import relax
 from tvm.relax import op
 
 from tests.npu.machine_code import Bytes, called, cut, drawn, regions_of, upstream
@@ -17,24 +17,14 @@ from tvmlab.errors import CompileError, InputError, RelayError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu import reading
 from tvmlab.npu.config import Config
-from tvmlab.relay.transform import (
-    AnnotateTarget,
-    MergeCompilerRegions,
-    MergeComposite,
-    PartitionGraph,
-    Sequential,
-)
-
-
-def network(seed: int) -> ir.IRModule:
-    choose = random.Random(fresh(seed))
-    return drawn(choose.choice, choose.randrange(1, 16), choose.randrange(1, 4))
+from tvmlab.relay import transform as T
 
 
 @pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 80, 10)])
 def test_any_graph_is_cut_as_upstream_cuts_it(seeds):
     for seed in seeds:
-        mod = network(seed)
+        choose = random.Random(fresh(seed))
+        mod = drawn(choose.choice, choose.randrange(1, 16), choose.randrange(1, 4))
         parts = npu.partition(mod)
         relax.analysis.well_formed(parts)
         ours = cut(parts)
@@ -134,8 +124,8 @@ def test_the_table_serves_the_four_passes_and_the_passes_of_today():
     net = Bytes()
     one = net.conv(net.inputs[0])
     mod, table = net.module(net.add(net.pool(one), one)), npu.pattern_table()
-    passes = (MergeComposite(table), AnnotateTarget("tvmlab_npu"))
-    then = Sequential([*passes, MergeCompilerRegions(), PartitionGraph()])(mod)
+    passes = [T.MergeComposite(table), T.AnnotateTarget("tvmlab_npu")]
+    then = T.Sequential([*passes, T.MergeCompilerRegions(), T.PartitionGraph()])(mod)
     assert cut(then) == cut(upstream(mod)) == cut(npu.partition(mod))
     names = {name.removeprefix("tvmlab_npu.") for name, _, _ in table}
     assert names == {*(name for name, _ in reading.READERS.values()), "depthwise_conv2d"}

@@ -1,17 +1,22 @@
-"""Every instruction of the accelerator, in the simulator and in NumPy."""
+"""Every instruction of the accelerator, in the simulator and in NumPy; and what it costs."""
 
 from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.npu import cases
+from tests.npu import cases, graphs
 from tests.npu.cases import HIGH, LOW
 from tests.npu.machine import FIXED, Machine
-from tests.short import examples
-from tvmlab.npu import isa, simulator
+from tests.short import examples, fresh
+from tvmlab import npu
+from tvmlab.npu import codegen, isa, simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.program import Dram, Kind, Program
 
@@ -24,18 +29,20 @@ def check(case):
     np.testing.assert_array_equal(sram, machine.sram)
 
 
+INSTRUCTIONS = (
+    *(cases.convolutions(kind) for kind in (isa.Matmul, isa.Depthwise)),
+    *(cases.requantizes(rounding) for rounding in isa.Rounding),
+    *(cases.adds(rounding) for rounding in list(isa.Rounding)[:5]),
+    *(cases.pools(kind) for kind in isa.PoolKind),
+    cases.totals(),
+)
+
+
 @settings(max_examples=examples(200))
 @given(st.data())
-@pytest.mark.parametrize("kind", [isa.Matmul, isa.Depthwise])
-def test_convolutions(kind, data):
-    check(data.draw(cases.convolutions(kind)))
-
-
-@settings(max_examples=examples(150))
-@given(st.data())
-@pytest.mark.parametrize("rounding", list(isa.Rounding))
-def test_requantize(rounding, data):
-    check(data.draw(cases.requantizes(rounding)))
+@pytest.mark.parametrize("strategy", INSTRUCTIONS, ids=str)
+def test_instructions(strategy, data):
+    check(data.draw(strategy))
 
 
 @pytest.mark.parametrize("shift", [-31, -30, -1, 0, 1, 30])
@@ -52,29 +59,8 @@ def test_requantize_at_the_ends(rounding, shift):
     check(cases.Case(isa.Requantize(0, *sizes, 2000, 0, 0, isa.Dtype.int32), sram, sums))
 
 
-@settings(max_examples=examples(150))
-@given(st.data())
-@pytest.mark.parametrize("rounding", list(isa.Rounding)[:5])
-def test_add(rounding, data):
-    check(data.draw(cases.adds(rounding)))
-
-
-@settings(max_examples=examples(150))
-@given(st.data())
-@pytest.mark.parametrize("kind", list(isa.PoolKind))
-def test_pool(kind, data):
-    check(data.draw(cases.pools(kind)))
-
-
-@settings(max_examples=examples(150))
-@given(cases.totals())
-def test_sum(case):
-    check(case)
-
-
 @st.composite
 def boxes(draw):
-    """Draw a transfer: element, counts, strides in DRAM and in SRAM, none of which overlap."""
     element = draw(st.sampled_from([1, 2, 4, 8]))
     counts = [draw(st.integers(1, 4)) for _ in range(4)]
 
@@ -104,58 +90,112 @@ def test_transfers(box, offset, address, seed):
     load, store = isa.Load(0, 0, *fields), isa.Store(0, 3, *fields)
     instructions = (
         *(cases.move(isa.Load, 1, 0, room), load, cases.move(isa.Store, 2, 0, room)),
-        *(
-            cases.move(isa.Load, 0, 0, min(size, room)),
-            cases.move(isa.Store, 3, 0, min(size, room)),
-        ),
+        *(cases.move(kind, at, 0, min(size, room)) for kind, at in ((isa.Load, 0), (isa.Store, 3))),
         *(cases.move(isa.Store, 3, 0, 1, at) for at in range(room, size)),
         *(cases.move(isa.Load, 1, 0, room), store),
     )
     rng = np.random.default_rng(seed)
-    first, second = (rng.integers(0, 256, n, np.uint8) for n in (size, room))
+    given = [rng.integers(0, 256, count, np.uint8) for count in (size, room)]
     data = Program(config, tensors, ("layer",), instructions, b"").to_bytes()
-    loaded, stored = simulator.simulate(data, [first, second])
-    machine = Machine(second, np.zeros(1, np.int32), 16)
-    machine.execute(load, first)
-    np.testing.assert_array_equal(loaded, machine.sram)
-    machine = Machine(second, np.zeros(1, np.int32), 16)
-    expected = first.copy()
-    expected[room:] = first[0]
-    machine.execute(store, expected)
-    np.testing.assert_array_equal(stored, expected)
+    memory = [*given, np.zeros(room, np.uint8), np.zeros(size, np.uint8)]
+    machine = Machine(memory[2], np.zeros(1, np.int32), 16)
+    for one in instructions:
+        machine.execute(one, memory[one.tensor])
+    for found, expected in zip(simulator.simulate(data, given), memory[2:], strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("dtype", [isa.Dtype.int8, isa.Dtype.uint8])
-def test_the_longest_sums_are_exact(dtype):
-    # 4,800 products of the largest magnitude: more than float32 could sum exactly.
-    channels = 4800
-    data = np.full(channels, 255 if dtype == isa.Dtype.uint8 else -128, dtype.name)
-    weights = np.full((channels, 16), -128, np.int8)
-    weights[::3, 1:] = 127
-    tensors = (
-        Dram(Kind.INPUT, dtype, (channels,)),
-        Dram(Kind.INPUT, isa.Dtype.int8, (channels, 16)),
-        Dram(Kind.INPUT, isa.Dtype.int32, (16,)),
-        Dram(Kind.OUTPUT, isa.Dtype.int32, (16,)),
-    )
-    bias = np.int32([2**31 - 1, -(2**31), *range(14)])
-    ends = channels, channels * 17
-    instructions = (
-        cases.move(isa.Load, 0, 0, channels),
-        cases.move(isa.Load, 1, ends[0], channels * 16),
-        cases.move(isa.Load, 2, ends[1], 64),
-        isa.Sync(0),
-        isa.Matmul(
-            *(0, 0, 0, 0, dtype, 1, 1, channels, 0, 0, 0, ends[0], 1, 1, 1, 1, 1, 1, 1, 1, 16),
-            *(0, ends[1]),
-        ),
-        isa.Sync(0),
-        cases.all_sums(0, 16),
-        isa.Sync(0),
-        cases.move(isa.Store, 3, 0, 64),
-    )
-    program = Program(Config(), tensors, ("",), instructions, b"")
-    (found,) = simulator.simulate(program.to_bytes(), [data, weights, bias])
-    exact = data.astype(np.int64) @ weights.astype(np.int64) + bias
-    np.testing.assert_array_equal(found, exact.astype(np.int32))
-    assert (exact != exact.astype(np.int32)).any()
+def ceil(a, b):
+    return -(-a // b)
+
+
+def size(one, name):
+    return isa.Dtype(getattr(one, name)).bytes
+
+
+def bus_bytes(one, config):
+    counts = one.count0, one.count1, one.count2, one.count3
+    strides = one.dram0, one.dram1, one.dram2, one.dram3
+    starts = [np.dot(at, strides) for at in np.ndindex(*counts)]
+    runs = [one.element]
+    for before, start in itertools.pairwise(starts):
+        if start == before + one.element:
+            runs[-1] += one.element
+        else:
+            runs.append(one.element)
+    # All runs are as long as the shortest: what meets by chance further out does not count.
+    run = min(runs)
+    return sum(runs) // run * ceil(run, config.dma_burst_bytes) * config.dma_burst_bytes
+
+
+def cost(one, config):
+    if isinstance(one, (isa.Load, isa.Store)):
+        moved = one.element * one.count0 * one.count1 * one.count2 * one.count3
+        bus, load = bus_bytes(one, config), isinstance(one, isa.Load)
+        names = (
+            ("loaded_bytes", "sram_written_bytes") if load else ("stored_bytes", "sram_read_bytes")
+        )
+        cycles = config.dma_latency + ceil(bus, config.dma_bytes_per_cycle)
+        return cycles, {"bus_bytes": bus, **dict.fromkeys(names, moved)}
+    more, read = {}, 0
+    if isinstance(one, (isa.Matmul, isa.Depthwise, isa.Pool)):
+        taps, pixels = one.kernel_h * one.kernel_w, one.out_rows * one.out_cols
+        passes, macs = taps * pixels, taps * pixels * one.channels
+    else:
+        pixels = one.rows * one.cols
+        passes = pixels * (2 if isinstance(one, isa.Add) else 1)
+    for name in ("out_dtype", "dtype") if isinstance(one, isa.Pool) else ("out_dtype",):
+        if name in one.names:
+            more["sram_written_bytes"] = pixels * one.channels * size(one, name)
+    cycles = config.vector_latency + passes * ceil(one.channels, config.lanes)
+    if isinstance(one, (isa.Matmul, isa.Depthwise)):
+        read = 0 if one.bias == -1 else 4 * one.out_channels
+    if isinstance(one, isa.Matmul):
+        blocks = ceil(one.out_channels, config.columns)  # the data are read again for each
+        read += blocks * (macs + config.columns * taps * one.channels)
+        more["array_macs"] = macs * one.out_channels
+        across = ceil(one.channels, config.rows) * blocks
+        cycles = config.rows + config.columns + taps * across * max(pixels, config.rows)
+    elif isinstance(one, isa.Depthwise):
+        read += macs + taps * one.channels * size(one, "weight_dtype")
+        more["vector_macs"] = macs
+    elif isinstance(one, isa.Pool):
+        read = macs * size(one, "dtype")
+    elif isinstance(one, isa.Requantize):
+        table = {0: 0, isa.Rounding.ONNX: 4}.get(one.rounding, 8)
+        read = table * (one.channels if one.per_channel else 1)
+    else:
+        names = ("lhs_dtype", "rhs_dtype") if isinstance(one, isa.Add) else ("dtype",)
+        read = pixels * one.channels * sum(size(one, name) for name in names)
+    return cycles, {"sram_read_bytes": read, **more}
+
+
+def counted(program):
+    layers = [Counter(dict.fromkeys(simulator.COUNTERS, 0)) for _ in program.layers]
+    work = {unit: [] for unit in list(isa.Unit)[:3]}
+    for one in (*program.instructions, None):
+        if one is None or isinstance(one, isa.Sync):
+            longest = max(work.values(), key=lambda done: sum(time for _, time in done))
+            for owner, time in longest:
+                owner["cycles"] += time
+            if one is not None:
+                layers[one.layer]["instructions"] += 1
+                (longest[-1][0] if longest else layers[one.layer])["cycles"] += 1
+            work = {unit: [] for unit in work}
+            continue
+        time, more = cost(one, program.config)
+        layers[one.layer].update(
+            {f"{one.unit.name.lower()}_cycles": time, "instructions": 1, **more}
+        )
+        work[one.unit].append((layers[one.layer], time))
+    return layers
+
+
+def test_counts():
+    """Of compiled networks, whose units work beside each other."""
+    for number in range(examples(20)):
+        choose = random.Random(fresh(number))
+        drawn, config = graphs.Drawn(choose), graphs.config(choose)
+        for function in codegen.regions(npu.partition(drawn.mod, config)).values():
+            program = codegen.program(function)
+            assert simulator.count(program.to_bytes()) == counted(program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +12,17 @@ import numpy as np
 import pytest
 import tvm
 
-from tests.npu import program as programs
-from tests.npu.cases import move
+from tests.npu.cases import INPUT, move, small_network
 from tvmlab.errors import InputError, SimulationError
 from tvmlab.npu import simulator
 from tvmlab.npu.isa import Load, Rounding, Store, Sync
 from tvmlab.support import toolchain
 
-DATA = programs.small_network().to_bytes()
+DATA = small_network().to_bytes()
 
 
 def tensors(seed=0):
-    """One input and room for two outputs."""
-    x = np.random.default_rng(seed).integers(0, 256, programs.INPUT, np.uint8)
+    x = np.random.default_rng(seed).integers(0, 256, INPUT, np.uint8)
     return [x, np.zeros((3, 3, 4), np.uint8), np.zeros(4, np.uint8)]
 
 
@@ -71,17 +69,9 @@ def test_many_threads_at_once():
     function = simulator.module("f", DATA)["f"]
     given = [tensors(seed) for seed in range(8)]
     expected = [simulator.simulate(DATA, one[:1]) for one in given]
-    start = threading.Barrier(8)
-
-    def work(one):
-        start.wait()
+    with ThreadPoolExecutor(8) as pool:
         for _ in range(200):
-            function(*one)
-
-    threads = [threading.Thread(target=work, args=(one,)) for one in given]
-    for step in (threading.Thread.start, threading.Thread.join):
-        for thread in threads:
-            step(thread)
+            list(pool.map(lambda one: function(*one), given))
     for one, results in zip(given, expected, strict=True):
         for found, result in zip(one[1:], results, strict=True):
             np.testing.assert_array_equal(found, result)
@@ -100,14 +90,13 @@ def test_saved_bytes():
             load(spoilt)
 
 
-WHOLE = programs.small_network()
+WHOLE = small_network()
 PLACES = {at: one for at, one in enumerate(WHOLE.instructions) if not isinstance(one, Sync)}
 FIELDS = ("address", "offset", "weights", "bias", "multipliers", "shifts", "sums")
 FIELDS += ("lhs_address", "rhs_address", "out_address")
 
 
 def changed(changes=None, **parts):
-    """The bytes of the program with other instructions at some places, or None for none."""
     kept = dict(enumerate(WHOLE.instructions)) | (changes or {})
     instructions = tuple(one for one in kept.values() if one is not None)
     return replace(WHOLE, instructions=instructions, **parts).to_bytes()
@@ -152,7 +141,7 @@ def test_shifts_of_a_table():
     at = WHOLE.constants.index(np.full(4, -8, np.int32).tobytes())
     constants = WHOLE.constants[:at] + np.int32([31]).tobytes() + WHOLE.constants[at + 4 :]
     with pytest.raises(SimulationError, match="a shift in its table is 31") as caught:
-        simulator.simulate(changed(constants=constants), [np.zeros(programs.INPUT, np.uint8)])
+        simulator.simulate(changed(constants=constants), [np.zeros(INPUT, np.uint8)])
     assert caught.value.where == "instruction 6 (Requantize)"
 
 

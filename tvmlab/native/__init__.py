@@ -66,9 +66,9 @@ def quantize(
     Raises
     ------
     ValueError, TypeError
-        If a shape, a value or a dtype is not as described above, or `x` holds a NaN.
+        A shape, a value or a dtype is not as described above, or `x` holds a NaN.
     tvmlab.errors.ToolchainError
-        If the C++ code cannot be built.
+        The C++ code cannot be built.
     """
     # Python numbers have no width of their own. Arrays have: theirs is checked, not changed.
     scales = np.asarray(scale, None if isinstance(scale, np.ndarray) else np.float32)
@@ -77,9 +77,8 @@ def quantize(
         raise TypeError(f"zero_point must hold integers, and is {zeros.dtype}")
     if zeros.size and not (zeros.min() >= -(2**31) and zeros.max() < 2**31):
         raise ValueError("zero_point must fit into int32")
-    values = np.asarray(x)
-    out = np.empty(values.shape, dtype)
-    given = (values, scales, zeros.astype(np.int32))
+    given = (x, scales, zeros.astype(np.int32))
+    out = np.empty(np.shape(x), dtype)
     # DLPack hands over contiguous arrays that may be written to.
     plain = (np.require(array, requirements=["C", "W"]) for array in given)
     _extension().quantize(*plain, axis, out)
@@ -95,14 +94,13 @@ def qnn_quantize_const_fold() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A function pass of opt_level 0, for every Relax function of a module. It raises
-        `tvmlab.errors.InputError` for constants that `quantize` refuses, and for a zero point out
-        of the dtype's range.
+        A function pass of opt_level 0. It raises `tvmlab.errors.InputError` for constants that
+        `quantize` refuses, and for a zero point out of the dtype's range.
 
     Raises
     ------
     tvmlab.errors.ToolchainError
-        If there is no C++ compiler, or the cache folder cannot be written.
+        There is no C++ compiler, or the cache folder cannot be written.
     """
     from .. import qnn  # noqa: F401  (registers the operator, and the errors' names)
 

@@ -25,25 +25,20 @@ are fields of `Config`; the nine instructions are classes of `tvmlab.npu.isa`.
 phase, the work between two syncs, takes as long as its busiest unit, and a cycle for the sync. In a
 phase no unit may read or write bytes that another unit writes. A transfer takes its latency and its
 bytes, rounded up to bursts; a block of the array takes a cycle for each output pixel, or the time
-to shift in the next block's weights; the vector unit computes a number per lane and cycle.
+to shift in the next block's weights; the vector unit computes a number per lane and cycle. There is
+no instruction fetch, bank conflict or refresh; DRAM has one latency.
 
-**Arithmetic** is that of `tvmlab.qnn.arithmetic`, bit for bit. Zero points are folded into biases
-and padding values before (`tvmlab.npu.layers`).
+**Arithmetic** is that of `tvmlab.qnn.arithmetic`, bit for bit. Gemmini (DAC 2021), the TPU (ISCA
+2017), VTA (IEEE Micro 2019) and Arm's Ethos-U55 are the machine's models.
 
-**Simplified**: there is no instruction fetch, bank conflict, refresh or error; DRAM has one latency
-and aligned runs. Gemmini (DAC 2021), the TPU (ISCA 2017), VTA (IEEE Micro 2019) and Arm's Ethos-U55
-are its models.
-
-**To use it**, `partition` cuts a module, `coverage` lists what was taken and why the rest was not,
-and `report` counts the cost. ``tvmlab.compile(mod, "npu, llvm")`` partitions for the default
-machine by itself; for another machine, call `partition` with its `Config` first.
+**To use it**, `partition` cuts a module, `coverage` says why the rest was left, and `report` counts
+the cost. ``tvmlab.compile(mod, "npu, llvm")`` partitions for the default machine by itself.
 """
 
 from . import codegen
 from .config import Config
 from .coverage import Coverage, coverage
-from .partition import partition, relax_patterns
-from .patterns import Check, pattern_table
+from .partition import Check, partition, pattern_table, relax_patterns
 from .program import disassemble
 from .report import Report, report
 

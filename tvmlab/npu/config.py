@@ -17,18 +17,14 @@ class Config:
 
     Attributes
     ----------
-    rows, columns : int
-        The array multiplies `rows` input channels by `columns` output channels per cycle.
-    lanes : int
-        Numbers that the vector unit computes per cycle.
-    sram_bytes : int
-        On-chip memory of data, weights and tables.
-    accumulators : int
-        Sums of int32, which have a memory of their own.
-    dma_bytes_per_cycle : int
-        Bytes that the DMA engine moves between DRAM and SRAM per cycle, loads and stores together.
-    dma_burst_bytes : int
-        DRAM is read and written in pieces of this size, so that a shorter run costs as much.
+    rows, columns, lanes : int
+        The array multiplies `rows` input channels by `columns` output channels per cycle, and the
+        vector unit computes `lanes` numbers.
+    sram_bytes, accumulators : int
+        On-chip memory of data, weights and tables, and sums of int32 in a memory of their own.
+    dma_bytes_per_cycle, dma_burst_bytes : int
+        Bytes between DRAM and SRAM per cycle, loads and stores together; DRAM is read and written
+        in pieces of a burst, so that a shorter run costs as much.
     dma_latency, vector_latency : int
         Cycles until a transfer's first byte, and until a vector instruction's first result.
     clock_mhz : int

@@ -10,21 +10,18 @@ from dataclasses import dataclass
 from tvm import ir, relax, tirx
 
 from ..errors import InputError
-from ..ir import dialect
 from ..ir.graph import is_call, key, rebuild
 from ..support.wording import several
 from .config import Config, machine
-from .partition import bound, layout_of
-from .patterns import Check
-from .reading import BEHIND, READERS, config_of, core, regions
+from .partition import Check, bound, layout_of
+from .reading import BEHIND, READERS, bindings, config_of, core, regions
 
 
 @dataclass(frozen=True)
 class Operator:
     """One operator: the variable of its result, the global function around it, its cost.
 
-    `macs` counts multiply-accumulates, 0 where a shape is unknown. `reason` says why the CPU
-    computes the operator; it is None on the accelerator.
+    `reason` says why the CPU computes the operator; it is None on the accelerator.
     """
 
     operator: str
@@ -63,7 +60,6 @@ class Coverage:
         return sum(one.macs for one in self.offloaded) / max(whole, 1)
 
     def __str__(self) -> str:
-        """Make a table: the shares, and what is left with the reason, alike ones in one line."""
         macs = sum(one.macs for one in self.operators)
         taken = f"{len(self.offloaded)} of {len(self.operators)} operators"
         shares = f"({self.operators_share:.1%}), {self.macs_share:.2%} of {macs:,}"
@@ -75,14 +71,10 @@ class Coverage:
 
 
 def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
-    """Say how much of a module the accelerator computes.
+    """Say how much of a Relax module the accelerator computes, partitioned or not.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Any Relax module, partitioned or not; `tvmlab.errors.InputError` if it is none.
-    config : Config, optional
-        The machine that reasons are about; else that of the regions, else the default one.
+    Reasons are about the machine `config`, else that of the regions, else the default one.
+    `tvmlab.errors.InputError` if it is no module.
     """
     if not isinstance(mod, ir.IRModule):
         what = f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}"
@@ -97,15 +89,13 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
         if name in cut:
             found += _inside(function, name)
         elif isinstance(function, relax.Function):
-            found += _Left(name, check, bool(cut)).operators(function)
+            found += _left(function, name, check, bool(cut))
     return Coverage(tuple(found), len(cut))
 
 
 def _inside(function: relax.Function, name: str) -> Iterator[Operator]:
-    """List the operators of a region: those of a composite function at each of its calls."""
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    local = {key(binding.var): binding.value for binding in bindings}
-    for var, value in ((binding.var, binding.value) for binding in bindings):
+    local = {key(var): value for var, value in bindings(function.body)}
+    for var, value in bindings(function.body):
         if _is_operator(value):
             yield Operator(operator(value), str(var.name), name, macs(value), None)
         elif isinstance(value, relax.Call):
@@ -122,84 +112,73 @@ def operator(call: relax.Call) -> str:
     return str(call.op.name).removeprefix("relax.").removeprefix("relay.")
 
 
-class _Left:
-    """The operators of a function that is not for the accelerator."""
+def _left(
+    function: relax.Function, name: str, check: Check, partitioned: bool
+) -> Iterator[Operator]:
+    """List the operators of a function that is not for the accelerator, branches' too."""
+    values: dict[int, relax.Expr] = {}
+    users: dict[int, list[relax.Call]] = {}
+    calls: list[tuple[relax.Var, relax.Call]] = []
+    for var, value in bound(function.body):
+        if isinstance(value, relax.Var):
+            values[key(var)] = values.get(key(value), value)
+        elif _is_operator(value):
+            # Values take the place of variables, so that calls have calls as operands.
+            args = [values.get(key(arg), arg) for arg in value.args]
+            values[key(var)] = made = rebuild(value, args)
+            calls.append((var, made))
+            for arg in args:
+                users.setdefault(key(arg), []).append(made)
+    left = "nothing of the module was cut out: partition it"
+    if partitioned:
+        left = "no pattern of the table matches it as it stands"
+    reasons = {
+        key(call): check.reason(_whole(call, users)) or f"the machine takes it, but {left}"
+        for _, call in calls
+        if str(call.op.name) in READERS
+    }
+    for var, call in calls:
+        reason = reasons.get(key(call)) or _around(call, users, reasons)
+        yield Operator(operator(call), str(var.name), name, macs(call), reason)
 
-    def __init__(self, name: str, check: Check, partitioned: bool) -> None:
-        self.name, self.check, self.partitioned = name, check, partitioned
-        self.values: dict[int, relax.Expr] = {}
-        self.users: dict[int, list[relax.Call]] = {}
-        self.reasons: dict[int, str] = {}
-        self.calls: list[tuple[relax.Var, relax.Call]] = []
 
-    def operators(self, function: relax.Function) -> Iterator[Operator]:
-        """List them, of branches and functions inside too."""
-        for var, value in bound(function.body):
-            if isinstance(value, relax.Var):
-                self.values[key(var)] = self.values.get(key(value), value)
-            elif _is_operator(value):
-                # Values take the place of variables, so that calls have calls as operands.
-                args = [self.values.get(key(arg), arg) for arg in value.args]
-                self.values[key(var)] = made = rebuild(value, args)
-                self.calls.append((var, made))
-                for arg in args:
-                    self.users.setdefault(key(arg), []).append(made)
-        for _, call in self.calls:
-            if str(call.op.name) in READERS:
-                self.reasons[key(call)] = self._core(call)
-        for var, call in self.calls:
-            reason = self.reasons.get(key(call)) or self._around(call)
-            yield Operator(operator(call), str(var.name), self.name, macs(call), reason)
+def _whole(call: relax.Call, users: dict[int, list[relax.Call]]) -> relax.Call:
+    names = set(BEHIND)
+    while len(found := users.get(key(call), [])) == 1 and found[0].args[0].same_as(call):
+        name = str(found[0].op.name)
+        if name not in names:
+            break
+        call, names = found[0], names - {name if "requantize" in name else ""}
+    return call
 
-    def _core(self, call: relax.Call) -> str:
-        """Say why a layer is left, with what stands behind it."""
-        root, names = call, set(BEHIND)
-        while len(users := self.users.get(key(root), [])) == 1:
-            name = str(users[0].op.name)
-            if name not in names or not users[0].args[0].same_as(root):
-                break
-            root, names = users[0], names - {name if "requantize" in name else ""}
-        left = "nothing of the module was cut out: partition it"
-        if self.partitioned:
-            left = "no pattern of the table matches it as it stands"
-        return self.check.reason(root) or f"the machine takes it, but {left}"
 
-    def _around(self, call: relax.Call) -> str:
-        """Say why what goes with layers is left: the layer is, or there is none."""
-        around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
-        for one in (core(call), *self.users.get(key(call), [])) if around else ():
-            if key(one) in self.reasons:
-                return f"it goes with a {operator(one)} that is left"
-        if is_call(call, "relax.quantize", "relax.dequantize"):  # as importers leave them
-            return "the machine computes integers: run FakeQuantizationToInteger first"
-        return f"no pattern takes {operator(call)}{' on its own' if around else ''}"
+def _around(call: relax.Call, users: dict[int, list[relax.Call]], reasons: dict[int, str]) -> str:
+    """Say why what goes with layers is left: the layer is, or there is none."""
+    around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
+    for one in (core(call), *users.get(key(call), [])) if around else ():
+        if key(one) in reasons:
+            return f"it goes with a {operator(one)} that is left"
+    if is_call(call, "relax.quantize", "relax.dequantize"):  # as importers leave them
+        return "the machine computes integers: run FakeQuantizationToInteger first"
+    return f"no pattern takes {operator(call)}{' on its own' if around else ''}"
 
 
 def macs(call: relax.Call) -> int:
     """Count a call's multiply-accumulates: 0 for what is no convolution and no matrix product."""
-    name = str(call.op.name).rpartition(".")[2]
-    if name.startswith("conv") and "nd" not in name:
-        kernel, weight = str(_get(call, "kernel_layout")), _sizes(call.args[1])
-        by = "I" if name.endswith("transpose") else "O"
-        if len(kernel) != len(weight) or by not in kernel:
-            return 0
-        one = math.prod(weight) // max(weight[kernel.index(by)], 1)
-        return one * math.prod(_sizes(call.args[0] if by == "I" else call) or [0])
+    name, out = str(call.op.name).rpartition(".")[2], math.prod(_sizes(call) or [0])
     if name in ("dense", "matmul", "batch_matmul"):
         data = _sizes(call.args[0])
-        turned = name == "batch_matmul" and bool(_get(call, "transpose_a"))
-        return math.prod(_sizes(call) or [0]) * (data[-2 if turned else -1] if data else 0)
-    return 0
-
-
-def _get(call: relax.Call, name: str) -> object:
-    if isinstance(call.attrs, ir.DictAttrs):
-        return dialect.attributes(call).get(name)
-    return getattr(call.attrs, name, None)
+        turned = name == "batch_matmul" and getattr(call.attrs, "transpose_a", False)
+        return out * (data[-2 if turned else -1] if data else 0)
+    kernel = str(getattr(call.attrs, "kernel_layout", "")) if name.startswith("conv") else ""
+    by, weight = "I" if name.endswith("transpose") else "O", _sizes(call.args[1]) if kernel else []
+    if by not in kernel or len(kernel) != len(weight):
+        return 0
+    one = math.prod(weight) // max(weight[kernel.index(by)], 1)
+    return one * (math.prod(_sizes(call.args[0]) or [0]) if by == "I" else out)
 
 
 def _sizes(expr: relax.Expr) -> list[int]:
-    """Return a tensor's sizes, or none if one of them is unknown."""
     shape = getattr(expr.ty, "shape", None)
     found = list(shape.values) if isinstance(shape, relax.ShapeExpr) else []
     known = all(isinstance(size, (int, tirx.IntImm)) for size in found)

@@ -1,8 +1,7 @@
 """Estimate a program's energy from its counters.
 
-The constants are for 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do
-about it)", ISSCC 2014, figure 1.1.9. They show which part is large, not what a chip of today draws.
-The estimate counts 8-bit products and bytes at the ports of SRAM and DRAM, and nothing else.
+The constants are for 45 nm at 0.9 V (figure 1.1.9 of the `SOURCE`): they show which part is large,
+not what a chip of today draws. The estimate counts 8-bit products and bytes at the memories' ports.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ DRAM = 1300.0
 
 
 def picojoules(counters: Mapping[str, int], config: Config) -> dict[str, float]:
-    """Estimate the energy by part; `counters` are those of `tvmlab.npu.simulator.count`.
-
-    The energy of an access is interpolated in the logarithm of the size of the `SRAM`.
-    """
+    """Estimate the energy by part; `counters` are those of `tvmlab.npu.simulator.count`."""
     sizes = [math.log2(size) for size in SRAM]
     access = float(np.interp(math.log2(config.sram_bytes), sizes, list(SRAM.values())))
     products = counters["array_macs"] + counters["vector_macs"]

@@ -9,9 +9,10 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ..plot import COLOURS, MARKERS, Box, figure
-from ..support.extras import need
 from .config import Config
+from .coverage import operator
 from .isa import Unit
+from .reading import bindings
 from .timeline import Phase
 
 if TYPE_CHECKING:
@@ -36,10 +37,9 @@ DEVICES = ("accelerator", "CPU", "data")
 
 
 def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
-    """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, before it is partitioned.
+    """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, by their device.
 
-    Operators have the kind of their device, the CPU for the bindings named in `on_cpu`; parameters
-    and constants are data. Scales and zero points are left out.
+    The CPU computes the bindings named in `on_cpu`. Scales and zero points are left out.
     """
     names: dict[relax.Expr, str] = {}
     boxes: dict[str, Box] = {}
@@ -50,44 +50,36 @@ def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
 
     for param in mod["main"].params:
         add(param, param.name_hint, DEVICES[2])
-    for block in mod["main"].body.blocks:
-        for var, value in ((binding.var, binding.value) for binding in block.bindings):
-            operands = getattr(value, "args", [])
-            for one in operands:
-                if one not in names and isinstance(one.ty, relax.TensorType) and one.ty.ndim > 0:
-                    add(one, "constant", DEVICES[2])
-            known = [names[operand] for operand in operands if operand in names]
-            op = value.op.name.removeprefix("relax.").removeprefix("relay.")
-            add(var, op, DEVICES[var.name_hint in on_cpu], known)
+    for var, call in bindings(mod["main"].body):
+        for one in call.args:
+            if one not in names and isinstance(one.ty, relax.TensorType) and one.ty.ndim > 0:
+                add(one, "constant", DEVICES[2])
+        known = [names[operand] for operand in call.args if operand in names]
+        add(var, operator(call), DEVICES[var.name_hint in on_cpu], known)
     return boxes
 
 
 def machine(config: Config) -> Figure:
     """Draw the machine: memories, units, what flows between them, with their sizes."""
-    patches = need("matplotlib.patches", extra="plot")
     fig, axes = figure(7.4, 3.3)
     axes.set_xlim(0, 10.1)
     axes.set_ylim(0, 4.4)
     axes.set_axis_off()
-    memory = {"boxstyle": "square,pad=0", "edgecolor": "black", "facecolor": "white"}
-    unit = {"boxstyle": "round,pad=0,rounding_size=0.25", "edgecolor": "black"}
-    unit["facecolor"] = "#CDE9DF"
+    memory = {"boxstyle": "square,pad=0.6", "edgecolor": "black", "facecolor": "white"}
+    unit = {"boxstyle": "round,pad=0.6", "edgecolor": "black", "facecolor": "#CDE9DF"}
     sram = f"SRAM\n{_size(config.sram_bytes)}\n\ndata, weights,\ntables"
-    boxes: list[tuple[str, float, float, float, float, dict[str, str]]] = [
-        ("DRAM\n\ninputs, outputs,\nconstants", 0.1, 0.5, 1.7, 3.4, memory),
-        (sram, 4.5, 0.5, 1.7, 3.4, memory),
-        (f"accumulators\n{config.accumulators:,}\nint32", 8.6, 1.6, 1.4, 1.2, memory),
-        (f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle", 2.5, 1.5, 1.3, 1.4, unit),
-        (f"array\n{config.rows} x {config.columns}\nint8", 6.9, 2.7, 1.1, 1.2, unit),
-        (f"vector unit\n{config.lanes} lanes", 6.9, 0.5, 1.1, 1.2, unit),
-    ]
-    for text, left, bottom, width, height, look in boxes:
-        axes.add_patch(patches.FancyBboxPatch((left, bottom), width, height, **look))
-        middle = left + width / 2, bottom + height / 2
-        axes.text(*middle, text, ha="center", va="center", fontsize=8.5)
+    for text, x, y, look in (
+        ("\n\n\n\nDRAM\n\ninputs, outputs,\nconstants\n\n\n\n", 0.95, 2.2, memory),
+        (f"\n\n\n{sram}\n\n\n\n", 5.35, 2.2, memory),
+        (f"accumulators\n{config.accumulators:,}\nint32", 9.2, 2.2, memory),
+        (f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle", 3.15, 2.2, unit),
+        (f"array\n{config.rows} x {config.columns}\nint8", 7.4, 3.3, unit),
+        (f"vector unit\n{config.lanes} lanes", 7.4, 1.1, unit),
+    ):
+        axes.text(x, y, text, bbox=look, ha="center", va="center", fontsize=8.5)
     ways = [((1.8, 2.2), (2.5, 2.2)), ((3.8, 2.2), (4.5, 2.2))]
-    ways += [((6.2, 1.1), (6.9, 1.1)), ((8.0, 1.1), (9.0, 1.6))]
-    one = [((6.2, 3.3), (6.9, 3.3)), ((8.0, 3.3), (9.0, 2.8))]
+    ways += [((6.1, 1.1), (6.7, 1.1)), ((8.0, 1.1), (9.0, 1.7))]
+    one = [((6.1, 3.3), (6.8, 3.3)), ((7.9, 3.3), (9.0, 2.7))]
     for begin, end in ways + one:
         arrow = {"arrowstyle": "->" if (begin, end) in one else "<->", "linewidth": 1.4}
         axes.annotate("", end, begin, arrowprops=arrow)

@@ -4,15 +4,18 @@ An instruction is a row of 32-bit words: its opcode, the number of the layer tha
 reports, then its fields in the order of the class. Addresses are bytes in SRAM; `sums` are indices
 of accumulators. Sizes count elements unless they say bytes. An image in SRAM is a *view*: an
 address, and the bytes from a row and from a pixel to the next; the channels of a pixel lie side by
-side. Results appear pixel by pixel, after tables have been read.
+side. An instruction counts as reading the whole view. Results appear pixel by pixel, after tables
+have been read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import make_dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
+
+#: The least and the greatest int32.
+INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
 class Unit(IntEnum):
@@ -35,9 +38,8 @@ class Dtype(IntEnum):
 class Rounding(IntEnum):
     """How the vector unit multiplies an integer by a real number.
 
-    `UPWARD`, `TONEAREST` and `TFLITE` have a multiplier of 31 bits and a shift
-    (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds half to even;
-    `TFLITE_FLOAT64` multiplies in float64 and rounds half away from zero.
+    `ONNX` multiplies in float32 and rounds half to even, `TFLITE_FLOAT64` in float64 and half away
+    from zero; the others have a multiplier of 31 bits and a shift (`tvmlab.qnn.fixed_point`).
     """
 
     NONE, UPWARD, TONEAREST, TFLITE, ONNX, TFLITE_FLOAT64 = range(6)
@@ -67,6 +69,12 @@ class Instruction:
         def __init__(self, *values: int, **named: int) -> None: ...
         def __getattr__(self, name: str) -> int: ...
 
+    def __init_subclass__(cls, unit: Unit, names: str = "") -> None:
+        cls.unit, cls.names = unit, ("layer", *names.split())
+        cls.opcode = len(INSTRUCTIONS) + 1
+        cls.__annotations__ = dict.fromkeys(cls.names, int)
+        INSTRUCTIONS[cls.opcode] = dataclass(frozen=True)(cls)
+
     def words(self) -> list[int]:
         """Encode the instruction: opcode, layer and the other fields, each a word of 32 bits."""
         return [self.opcode, *(int(getattr(self, name)) for name in self.names)]
@@ -74,22 +82,6 @@ class Instruction:
 
 #: The classes of instructions, by opcode.
 INSTRUCTIONS: dict[int, type[Instruction]] = {}
-
-
-def _instruction(unit: Unit, names: str = "") -> Callable[[type], Any]:
-    """Make the next instruction of a class: a frozen dataclass with these fields."""
-
-    def wrap(cls: type) -> Any:
-        found, opcode = ("layer", *names.split()), len(INSTRUCTIONS) + 1
-        body = {"unit": unit, "opcode": opcode, "names": found, "__doc__": cls.__doc__}
-        how: Any = {"bases": (Instruction,), "namespace": body | {"__module__": __name__}}
-        typed = [(name, int) for name in found]
-        made = make_dataclass(cls.__name__, typed, frozen=True, slots=True, **how)
-        INSTRUCTIONS[opcode] = made
-        return made
-
-    return wrap
-
 
 _BOX = """
     tensor offset address element count0 count1 count2 count3 dram0 dram1 dram2 dram3
@@ -100,10 +92,29 @@ _CONVOLUTION = """
     weights kernel_h kernel_w stride_h stride_w dilation_h dilation_w out_rows out_cols
     out_channels sums bias
 """
+_REQUANTIZE = """
+    sums rows cols channels sum_low sum_high rounding multipliers shifts per_channel zero_point
+    low high address row_stride pixel_stride out_dtype
+"""
+_ADD = """
+    rows cols channels
+    lhs_address lhs_row_stride lhs_pixel_stride lhs_dtype
+    lhs_zero lhs_rounding lhs_multiplier lhs_shift
+    rhs_address rhs_row_stride rhs_pixel_stride rhs_dtype
+    rhs_zero rhs_rounding rhs_multiplier rhs_shift
+    left_shift out_rounding out_multiplier out_shift out_zero low high
+    out_address out_row_stride out_pixel_stride out_dtype
+"""
+_POOL = """
+    kind address row_stride pixel_stride dtype in_rows in_cols channels
+    kernel_h kernel_w stride_h stride_w dilation_h dilation_w
+    pad_top pad_left pad_bottom pad_right count_pad in_zero out_zero multiplier shift
+    out_rows out_cols out_address out_row_stride out_pixel_stride
+"""
+_SUM = "address row_stride pixel_stride dtype rows cols channels low start accumulate sums"
 
 
-@_instruction(Unit.DMA, _BOX)
-class Load(Instruction):
+class Load(Instruction, unit=Unit.DMA, names=_BOX):
     """Copy a box of up to four dimensions from a tensor in DRAM to the SRAM.
 
     The box begins `offset` bytes into the tensor of number `tensor`, and at `address` in SRAM.
@@ -112,13 +123,11 @@ class Load(Instruction):
     """
 
 
-@_instruction(Unit.DMA, _BOX)
-class Store(Instruction):
+class Store(Instruction, unit=Unit.DMA, names=_BOX):
     """Copy a box from SRAM to DRAM, not to constants or inputs; fields as in `Load`."""
 
 
-@_instruction(Unit.ARRAY, _CONVOLUTION)
-class Matmul(Instruction):
+class Matmul(Instruction, unit=Unit.ARRAY, names=_CONVOLUTION):
     """Convolve a tile of an image on the array; sums wrap in int32.
 
     Output pixel ``(y, x)`` takes from tap ``(i, j)`` of the kernel the input pixel
@@ -131,8 +140,7 @@ class Matmul(Instruction):
     """
 
 
-@_instruction(Unit.VECTOR, _CONVOLUTION + " weight_dtype")
-class Depthwise(Instruction):
+class Depthwise(Instruction, unit=Unit.VECTOR, names=_CONVOLUTION + " weight_dtype"):
     """Convolve each channel by itself, on the vector unit; sums wrap in int32.
 
     Fields as in `Matmul`, and `weight_dtype`: int8 or int16. The weights are [kernel_h, kernel_w,
@@ -140,76 +148,41 @@ class Depthwise(Instruction):
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    """
-    sums rows cols channels sum_low sum_high rounding multipliers shifts per_channel zero_point
-    low high address row_stride pixel_stride out_dtype
-    """,
-)
-class Requantize(Instruction):
+class Requantize(Instruction, unit=Unit.VECTOR, names=_REQUANTIZE):
     """Bring sums to a scale: accumulators to a view in SRAM of int8, uint8 or int32.
 
-    ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``. `sums` is
-    the first accumulator of [rows, cols, channels], `multipliers` the address of int32 (float32
-    with `Rounding.ONNX`, float64 with `TFLITE_FLOAT64`), `shifts` that of int32, which the ways in
-    float do not read: one for each channel if `per_channel` is 1, else one for all. In int32 the
-    integer ways wrap before they clip; the ways in float saturate.
+    ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``.
+    `multipliers` is the address of int32 (float32 with `Rounding.ONNX`, float64 with
+    `TFLITE_FLOAT64`), `shifts` that of int32, which the ways in float do not read: one for each
+    channel if `per_channel` is 1, else one. In int32 the integer ways wrap before they clip.
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    """
-    rows cols channels
-    lhs_address lhs_row_stride lhs_pixel_stride lhs_dtype
-    lhs_zero lhs_rounding lhs_multiplier lhs_shift
-    rhs_address rhs_row_stride rhs_pixel_stride rhs_dtype
-    rhs_zero rhs_rounding rhs_multiplier rhs_shift
-    left_shift out_rounding out_multiplier out_shift out_zero low high
-    out_address out_row_stride out_pixel_stride out_dtype
-    """,
-)
-class Add(Instruction):
+class Add(Instruction, unit=Unit.VECTOR, names=_ADD):
     """Add two views, or rescale one where ``rhs_address`` is -1; all are [rows, cols, channels].
 
     Integer ways: each side becomes ``round(((x - zero) << left_shift) * multiplier)``, wrapping in
     int32 as requantize does; their sum wraps in int32 and is rounded once more:
     ``clip(round(sum * out_multiplier) + out_zero, low, high)``.
 
-    With `out_rounding` ONNX the three multipliers are bits of float32 numbers: the ratios of the
-    sides' scales to the result's, and what the sums have in common (`tvmlab.qnn.arithmetic.add`):
-    ``rhs * rhs_ratio + common``, then ``lhs * lhs_ratio +`` that, both rounded once, then to the
-    nearest integer, half to even. Other fields of the sides are not read.
+    With `out_rounding` ONNX the multipliers are bits of float32 numbers: the ratios of the sides'
+    scales to the result's, and `common` (`tvmlab.qnn.frameworks.fixed_part`). ``rhs * rhs_ratio +
+    common``, then ``lhs * lhs_ratio +`` that, are rounded once each, then half to even.
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    """
-    kind address row_stride pixel_stride dtype in_rows in_cols channels
-    kernel_h kernel_w stride_h stride_w dilation_h dilation_w
-    pad_top pad_left pad_bottom pad_right count_pad in_zero out_zero multiplier shift
-    out_rows out_cols out_address out_row_stride out_pixel_stride
-    """,
-)
-class Pool(Instruction):
+class Pool(Instruction, unit=Unit.VECTOR, names=_POOL):
     """Pool windows of a tile; the window's fields are those of a convolution.
 
     A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
     padding and `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below
     ``in_cols + pad_right``. The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of
-    nothing is the lowest number (`MAX`) or out_zero. `in_zero`, `multiplier` and `shift` are for
-    two kinds: the data's zero point, and in `AVERAGE_TFLITE` the parts that
-    `frameworks.average_parts` gives, in `AVERAGE_ONNX` the bits of both scales (float32).
+    nothing is the lowest number (`MAX`) or out_zero. `multiplier` and `shift` are the results of
+    `frameworks.average_parts` in `AVERAGE_TFLITE`, the bits of both scales in `AVERAGE_ONNX`.
     """
 
 
-@_instruction(
-    Unit.VECTOR,
-    "address row_stride pixel_stride dtype rows cols channels low start accumulate sums",
-)
-class Sum(Instruction):
+class Sum(Instruction, unit=Unit.VECTOR, names=_SUM):
     """Sum each channel of a tile over its pixels into accumulators; sums wrap in int32.
 
     Numbers below `low` count as it: a rectifier, or the dtype's least number. Sums begin with
@@ -217,6 +190,5 @@ class Sum(Instruction):
     """
 
 
-@_instruction(Unit.ALL)
-class Sync(Instruction):
+class Sync(Instruction, unit=Unit.ALL):
     """Wait until all units have done all instructions before it."""

@@ -77,9 +77,8 @@ class Convolution(Layer):
     """A convolution, depthwise convolution or matrix product, with its epilogue.
 
     `weights` are int8 [kernel_h, kernel_w, channels, out_channels], or for a depthwise convolution
-    int8 or int16 [kernel_h, kernel_w, channels]; `bias` is int32 [out_channels] and includes the
-    zero points. Padding (top, left, bottom, right) has the `pad_value`, the input's zero point.
-    Sums are clipped to `sum_low` and `sum_high`, then rescaled.
+    int8 or int16 [kernel_h, kernel_w, channels]; `bias` is int32 [out_channels]. Padding (top,
+    left, bottom, right) has the `pad_value`. Sums are clipped, then rescaled.
     """
 
     weights: Array

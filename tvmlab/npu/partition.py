@@ -1,21 +1,137 @@
-"""Partition a module: what the accelerator takes goes into functions of its own."""
+"""Partition a module by a table of patterns that the machine computes as one layer.
+
+Relay's four passes put what the table matches into functions of their own. Entries are tried in
+order, so patterns of int32 sums follow those that requantize the sums.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import ir, relax
 
-from ..errors import InputError
+from ..errors import InputError, TvmlabError
 from ..ir import graph
 from ..ir.graph import is_call, key
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
-from ..ir.patterns import to_dpl
+from ..ir.patterns import DFPattern, is_constant, is_op, to_dpl, wildcard
+from ..qnn import rows as quantized
+from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
-from .patterns import Entry, pattern_table
-from .reading import config_of, kind, regions
+from .reading import CONVERT, bindings, check, config_of, find, kind, regions
+
+assert quantized, "importing it fills the table with the quantized operators"
+
+Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A predicate of the pattern table: whether a machine takes a match, and why it does not.
+
+    A `layout` refuses images in the other order, a `kind` such as ``"conv2d"`` other layers.
+    """
+
+    config: Config
+    layout: str | None = None
+    kind: str = ""
+
+    def __call__(self, expr: relax.Expr) -> bool:
+        """Return whether the machine takes the graph that matched."""
+        return self.reason(expr) is None
+
+    def reason(self, expr: relax.Expr) -> str | None:
+        """Return why the machine does not take nested calls that matched; None if it does."""
+        if self.kind and kind(expr) != self.kind:
+            return f"it is no {self.kind}"
+        try:
+            match = find(expr)
+            same = not self.layout or match.layout in (None, self.layout)
+            orders = f"its images are {match.layout}, most of the module's {self.layout}"
+            check(same, orders, CONVERT)
+            values = match.values(self.layout or match.layout or "NCHW")
+            return fits(match.layer, values, self.config)
+        except TvmlabError as error:  # `Unsupported`, or the reference's: an invalid scale
+            return f"{error.what}; {error.fix}" if error.fix else error.what
+
+
+def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:
+    """List the patterns that the machine computes as one layer: ``(name, pattern, check)``.
+
+    Parameters
+    ----------
+    config : Config, optional
+        The machine, the default one if left out; only `partition` writes its sizes into regions.
+    layout : str, optional
+        ``"NCHW"`` or ``"NHWC"``, to refuse images in the other order; both are taken if left out.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        `config` is no `Config`, or the layout is another one.
+    """
+    if layout not in (None, "NCHW", "NHWC"):
+        what = f"layout is {layout!r}; it is NCHW, NHWC or left out"
+        raise InputError(what, where="npu.pattern_table")
+    sizes = machine(config, "npu.pattern_table")
+    rows: Sequence[tuple[str, DFPattern]] = (
+        ("depthwise_conv2d", _requantized(_convolution())),
+        ("conv2d", _requantized(_convolution())),
+        ("dense", _requantized(_dense())),
+        ("add", _clipped(is_op("qnn.add")(wildcard(), wildcard(), *_constants(6)))),
+        ("add", _requantized(is_op("add")(_side(), _side()))),
+        ("max_pool2d", is_op("nn.max_pool2d")(wildcard())),
+        ("avg_pool2d", is_op("qnn.avg_pool2d")(wildcard(), *_constants(4))),
+        ("mean", _requantized(_total())),
+        ("reshape", is_op("reshape")(wildcard())),
+        ("depthwise_conv2d", _clipped(_convolution())),
+        ("conv2d", _clipped(_convolution())),
+        ("dense", _clipped(_dense())),
+        ("mean", _total()),
+        ("add", _clipped(is_op("add")(_side(), _side()))),
+    )
+    return [(f"{COMPILER}.{name}", pattern, Check(sizes, layout, name)) for name, pattern in rows]
+
+
+def _constants(count: int) -> list[DFPattern]:
+    """Make patterns of constants, each of its own: one object would mean the same constant."""
+    return [is_constant() for _ in range(count)]
+
+
+def _convolution() -> DFPattern:
+    data = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
+    return _biased(is_op("qnn.conv2d")(data, *_constants(5)))
+
+
+def _dense() -> DFPattern:
+    return _biased(is_op("qnn.dense")(wildcard(), *_constants(5)))
+
+
+def _biased(sums: DFPattern) -> DFPattern:
+    return is_op("nn.bias_add")(sums, is_constant()) | sums
+
+
+def _clipped(sums: DFPattern) -> DFPattern:
+    limited = is_op("maximum")(sums, is_constant()) | is_op("minimum")(sums, is_constant())
+    return is_op("clip")(sums) | limited | sums
+
+
+def _requantized(sums: DFPattern) -> DFPattern:
+    return _clipped(is_op("qnn.requantize")(_clipped(sums), *_constants(4)))
+
+
+def _side() -> DFPattern:
+    """Match a side of an addition of int32: 8 bits requantized, or int32 as they are."""
+    narrow = wildcard().has_dtype("uint8") | wildcard().has_dtype("int8")
+    return is_op("qnn.requantize")(narrow, *_constants(4)) | wildcard()
+
+
+def _total() -> DFPattern:
+    rectified = is_op("maximum")(wildcard(), is_constant()) | is_op("cast")(wildcard())
+    return is_op("sum")(rectified | wildcard())
 
 
 def partition(
@@ -36,8 +152,8 @@ def partition(
     -------
     tvm.ir.IRModule
         A module whose functions call regions: functions with the attributes ``Codegen``,
-        ``npu.config`` and ``global_symbol``, made of composite functions in the order of the
-        bindings. The module itself if it has regions, or if the machine takes nothing of it.
+        ``npu.config`` and ``global_symbol``, made of composite functions. The module itself if it
+        has regions, or if the machine takes nothing of it.
 
     Raises
     ------
@@ -51,11 +167,9 @@ def partition(
         raise InputError(what, where="npu.partition")
     if cut := regions(mod).values():
         if config is not None and any(config_of(one) != config for one in cut):
-            raise InputError(
-                "the module has regions already, for another machine",
-                where="npu.partition, argument config",
-                fix="partition the module that it was before",
-            )
+            what = "the module has regions already, for another machine"
+            fix = "partition the module that it was before"
+            raise InputError(what, where="npu.partition, argument config", fix=fix)
         return mod
     config, calls = machine(config, "npu.partition"), list(_calls(mod))
     if patterns is None:
@@ -74,21 +188,18 @@ def partition(
 
 
 def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
-    """Sort a region's bindings, which Relay's passes reorder, by their operators' places before.
-
-    An operator is known by its attributes; one without attributes follows its operands.
-    """
+    """Sort a region's bindings by the places before of their operators, known by attributes."""
     ranks: dict[int, int] = {}
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    for binding in bindings:
+    kept = [binding for block in function.body.blocks for binding in block.bindings]
+    for binding in kept:
         value = binding.value
         used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(value)]
         composite = isinstance(value, relax.Function)
         inside = [one for _, one in bound(value.body)] if composite else [value]
         known = [places.get(key(one.attrs), -1) for one in inside if getattr(one, "attrs", None)]
         ranks[key(binding.var)] = max([-1, *used, min(known, default=-1)])
-    bindings.sort(key=lambda binding: ranks[key(binding.var)])
-    body = relax.SeqExpr([relax.BindingBlock(bindings)], function.body.body)
+    kept.sort(key=lambda binding: ranks[key(binding.var)])
+    body = relax.SeqExpr([relax.BindingBlock(kept)], function.body.body)
     relax.expr._update_type(body, function.body.ty)
     return relax.Function(function.params, body, function.ret_ty, True, function.attrs)
 
@@ -117,21 +228,16 @@ def _adapted(check: Any) -> Any:
 
 def layout_of(mod: ir.IRModule) -> str | None:
     """Return the layout of most of a module's convolutions and poolings; None if it has none."""
-    layouts = [_layout(call) for call in _calls(mod)]
+    layouts = [
+        str(call.attrs["data_layout" if is_call(call, "relax.qnn.conv2d") else "layout"])
+        for call in _calls(mod)
+        if is_call(call, "relax.qnn.conv2d", "relax.qnn.avg_pool2d", "relax.nn.max_pool2d")
+    ]
     best = max(("NCHW", "NHWC"), key=layouts.count)
     return best if best in layouts else None
 
 
-def _layout(call: relax.Call) -> str:
-    if is_call(call, "relax.qnn.conv2d"):
-        return str(call.attrs["data_layout"])
-    if is_call(call, "relax.qnn.avg_pool2d"):
-        return str(call.attrs["layout"])
-    return str(call.attrs.layout) if is_call(call, "relax.nn.max_pool2d") else ""
-
-
 def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
-    """List the calls bound in a module's functions."""
     functions = (one for one in mod.functions.values() if isinstance(one, relax.Function))
     values = (value for one in functions for _, value in bound(one.body))
     return (value for value in values if isinstance(value, relax.Call))
@@ -139,12 +245,11 @@ def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
 
 def bound(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
     """List what is bound in a body, in its order; functions and branches give what is inside."""
-    for binding in (binding for block in body.blocks for binding in block.bindings):
-        value = binding.value
+    for var, value in bindings(body):
         if isinstance(value, relax.Function):
             yield from bound(value.body)
         elif isinstance(value, relax.If):
             yield from bound(value.true_branch)
             yield from bound(value.false_branch)
         else:
-            yield binding.var, value
+            yield var, value

@@ -1,11 +1,9 @@
 """A compiled region: its instructions, tensors and constants, as bytes and as text.
 
 The bytes are little-endian: the magic number, the CRC-32 of the rest, then five lists, each behind
-its length (uint32), as the simulator (`tvmlab/native/npu`) reads them:
-
-- the sizes of the machine (int32), in the order of `Config`'s fields;
-- tensors: kind and dtype (uint8), number of dimensions (uint16), dimensions (int32);
-- names of layers: length (uint16), UTF-8; then words of instructions (int32); then constants.
+its length (uint32): `Config`'s fields (int32); tensors as kind and dtype (uint8), number of
+dimensions (uint16) and dimensions (int32); names of layers as length (uint16) and UTF-8; words of
+instructions (int32); and constants.
 """
 
 from __future__ import annotations
@@ -53,10 +51,7 @@ class Dram:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled region; `constants` are the contents of the one tensor of kind `CONSTANTS`.
-
-    Instructions refer to `tensors` and `layers` (names) by number.
-    """
+    """A compiled region; instructions refer to `tensors` and names of `layers` by number."""
 
     config: Config
     tensors: tuple[Dram, ...]
@@ -97,8 +92,6 @@ def _count(things: Sized) -> bytes:
 
 
 def _read(data: io.BytesIO) -> Program:
-    """Read the body of a program; the checksum says that it is whole."""
-
     def take(form: str) -> tuple[int, ...]:
         return struct.unpack(form, data.read(struct.calcsize(form)))
 
@@ -123,8 +116,7 @@ def _read(data: io.BytesIO) -> Program:
 def disassemble(program: Program) -> str:
     """Write a program as text: the machine, the tensors, then the phases.
 
-    Instructions stand below the names of their layers: the unit, the operation, the source and the
-    destination, or all fields by name (`Add`, `Pool`, `Sum`). Sizes are rows x columns x channels,
+    Instructions stand below the names of their layers. Sizes are rows x columns x channels,
     addresses are bytes in SRAM. `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):

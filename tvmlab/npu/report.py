@@ -60,8 +60,7 @@ class Row:
 class Table:
     """What a region costs: its layers in the order of the program, and all of them in `total`.
 
-    A layer can have fewer cycles than its floor, because it works while another layer's cycles are
-    counted; `total` cannot. `needed` counts each byte of inputs, constants and outputs once.
+    `needed` counts each byte of inputs, constants and outputs once.
     """
 
     name: str
@@ -77,7 +76,6 @@ class Table:
         return {"array": self.total.array_floor, "dma": dma}
 
     def __str__(self) -> str:
-        """Write the table as text."""
         config, total, floors = self.config, self.total, self.floors
         width = max(len(row.name) for row in (*self.layers, total))
         lines = [
@@ -129,19 +127,14 @@ class Report:
         return {part: sum(one[part] for one in each) for part in (each[0] if each else ())}
 
     def __str__(self) -> str:
-        """Write the tables as text."""
         return "\n\n".join(map(str, self.regions)) or "nothing runs on the accelerator"
 
 
 def report(of: tvm.IRModule | Program) -> Report:
     """Count what a partitioned module, or one compiled region, costs on the accelerator.
 
-    Raises
-    ------
-    tvmlab.errors.InputError
-        `of` is neither a module nor a `Program`.
-    tvmlab.errors.ToolchainError
-        The simulator, which counts, cannot be built.
+    `tvmlab.errors.InputError` if it is neither a module nor a `Program`;
+    `tvmlab.errors.ToolchainError` if the simulator, which counts, cannot be built.
     """
     if not isinstance(of, (Program, tvm.IRModule)):
         what = f"report takes a partitioned module or a Program, not {type(of).__name__}"
@@ -163,13 +156,11 @@ def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Ta
     layers = zip(program.layers, counted, cuts, strict=True)
     found = (Row(layer, config, counters, cut) for layer, counters, cut in layers)
     rows = tuple(row for row in found if row.counters["instructions"])
-    names = simulator.load().counter_names().split()
-    total = {name: sum(row.counters[name] for row in rows) for name in names}
+    total = {name: sum(row.counters[name] for row in rows) for name in simulator.COUNTERS}
     return Table(name, config, rows, Row("total", config, total), _needed(program))
 
 
 def _needed(program: Program) -> int:
-    """Count the bytes of inputs, constants and outputs that a program touches."""
     touched = {
         number: np.zeros(tensor.nbytes, np.bool_)
         for number, tensor in enumerate(program.tensors)

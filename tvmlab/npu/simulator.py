@@ -1,8 +1,7 @@
 """The accelerator's simulator: executes a program bit for bit, and counts what it costs.
 
-The simulator is written in C++ (`tvmlab/native/npu`) and built with CMake on first use. When a
-program is loaded, the simulator checks that no instruction leaves a memory, that no unit reads
-bytes that nothing was written to, and that no two units race between two syncs.
+The simulator is written in C++ and built with CMake on first use. When it loads a program, it
+checks that no instruction leaves a memory or reads what nothing wrote, and that no units race.
 """
 
 from __future__ import annotations
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
+#: What `count` counts of each layer.
+COUNTERS = ["cycles", "dma_cycles", "array_cycles", "vector_cycles"]
+COUNTERS += ["loaded_bytes", "stored_bytes", "bus_bytes", "array_macs", "vector_macs"]
+COUNTERS += ["sram_read_bytes", "sram_written_bytes", "instructions"]
 
 Array = npt.NDArray[np.generic]
 
@@ -43,8 +46,7 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
     """Make a runtime module of the bytes of a program (`tvmlab.npu.program.Program.to_bytes`).
 
     The module has the kind ``tvmlab_npu`` and one function, `symbol`, which takes the program's
-    inputs and outputs in host memory and fills the outputs. Several threads can call it at once. A
-    process that loads a library with such a module calls `load` first.
+    inputs and outputs in host memory and fills the outputs, also from several threads at once.
 
     Raises
     ------
@@ -62,17 +64,14 @@ def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
 
 
 def count(program: bytes) -> list[dict[str, int]]:
-    """Count what each layer of a program costs; no data are needed, and errors are `module`'s.
+    """Count what each layer of a program costs, by `COUNTERS`; errors are those of `module`.
 
-    The counters of a layer are ``cycles`` (its share of the program's cycles), ``dma_cycles``,
-    ``array_cycles``, ``vector_cycles``, ``loaded_bytes``, ``stored_bytes``, ``bus_bytes`` (both, in
-    whole bursts), ``array_macs``, ``vector_macs`` (multiply-accumulates), ``sram_read_bytes``,
-    ``sram_written_bytes`` and ``instructions``.
+    ``cycles`` are the layer's share of the program's cycles, ``bus_bytes`` the bytes loaded and
+    stored in whole bursts; ``array_macs`` and ``vector_macs`` are multiply-accumulates.
     """
-    names = load().counter_names().split()
-    flat = [int(number) for number in load().count(bytes(program))]
-    rows = [flat[at : at + len(names)] for at in range(0, len(flat), len(names))]
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    flat, size = list(map(int, load().count(bytes(program)))), len(COUNTERS)
+    rows = (flat[at : at + size] for at in range(0, len(flat), size))
+    return [dict(zip(COUNTERS, row, strict=True)) for row in rows]
 
 
 def cycles(program: Program) -> list[int]:

@@ -28,7 +28,6 @@
 #include <numeric>
 #include <set>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,10 +38,8 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace json = tvm::ffi::json;
 
-struct Refused : std::runtime_error {
-  Refused(const std::string& what, std::string where, std::string fix)
-      : std::runtime_error(what), where(std::move(where)), fix(std::move(fix)) {}
-  std::string where, fix;
+struct Refused {
+  std::string what, where, fix;
 };
 
 // The bytes of a file; an error calls it `name`.
@@ -52,8 +49,8 @@ std::string Contents(const std::string& path, const std::string& name) {
   std::ifstream file(path, std::ios::binary);
   std::string contents(error ? 0 : size, '\0');
   if (error || !file.read(contents.data(), static_cast<std::streamsize>(contents.size()))) {
-    throw Refused(name + " cannot be read: " + (error ? error.message() : "no permission"), path,
-                  "check the path");
+    throw Refused{name + " cannot be read: " + (error ? error.message() : "no permission"), path,
+                  "check the path"};
   }
   return contents;
 }
@@ -87,8 +84,8 @@ ffi::Tensor ReadNpy(const std::string& path) {
     shape.push_back(one);
   }
   if (!fits || static_cast<uint64_t>(bytes) != file.size() - start) {
-    throw Refused("it is no array that this program reads, or was cut off", path,
-                  "write it with numpy.save: numbers, in C order, little-endian");
+    throw Refused{"it is no array that this program reads, or was cut off", path,
+                  "write it with numpy.save: numbers, in C order, little-endian"};
   }
   const DLDataType dtype{static_cast<uint8_t>(kKinds.find(kind[0])),
                          static_cast<uint8_t>(8 * (size[0] - '0')), 1};
@@ -103,8 +100,8 @@ ffi::Tensor ReadNpy(const std::string& path) {
 void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
   const DLDataType dtype = tensor.dtype();
   if (dtype.code >= kKinds.size() || kKinds[dtype.code] == ' ' || dtype.bits % 8 != 0) {
-    throw Refused("NumPy has no such array: " + std::string(ffi::DLDataTypeToString(dtype)), path,
-                  "leave --output out, or let the model return numbers that NumPy knows");
+    throw Refused{"NumPy has no such array: " + std::string(ffi::DLDataTypeToString(dtype)), path,
+                  "leave --output out, or let the model return numbers that NumPy knows"};
   }
   std::ostringstream header;
   header << "{'descr': '" << (dtype.bits == 8 ? '|' : '<') << kKinds[dtype.code] << dtype.bits / 8
@@ -122,7 +119,7 @@ void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
              static_cast<std::streamsize>(ffi::GetDataSize(tensor)));
   file.close();
   if (!file) {
-    throw Refused("the output cannot be written", path, "choose an existing folder with space");
+    throw Refused{"the output cannot be written", path, "choose an existing folder with space"};
   }
 }
 
@@ -149,9 +146,9 @@ json::Object Description(const std::string& path) {
   const std::string package = Contents(path, "the package");
   const std::string_view whole = package;
   if (whole.size() < kEnd || whole.substr(whole.size() - kMagic.size()) != kMagic) {
-    throw Refused("it has no description of format " + std::to_string(kMagic.back()) +
+    throw Refused{"it has no description of format " + std::to_string(kMagic.back()) +
                       " at its end: it was cut off, or this version of tvmlab did not save it",
-                  path, "copy the file again, or save the executable again");
+                  path, "copy the file again, or save the executable again"};
   }
   const size_t end = whole.size() - kEnd;
   uint64_t length;
@@ -159,8 +156,8 @@ json::Object Description(const std::string& path) {
   std::memcpy(&length, &whole[end], sizeof length);
   std::memcpy(&checksum, &whole[end + sizeof length], sizeof checksum);
   if (Crc32(whole.substr(0, end + sizeof length)) != checksum) {
-    throw Refused("the checksum is wrong: the file is damaged", path,
-                  "copy the file again, or save the executable again");
+    throw Refused{"the checksum is wrong: the file is damaged", path,
+                  "copy the file again, or save the executable again"};
   }
   return json::Parse(package.substr(end - length, length)).cast<json::Object>();
 }
@@ -204,21 +201,20 @@ void SetThreads(int64_t wanted) {
   std::set<std::string> cores;  // the hyperthreads of each
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &usable)) continue;
-    const std::string name = "cpu" + std::to_string(cpu);
-    std::string siblings = name;
-    std::ifstream("/sys/devices/system/cpu/" + name + "/topology/thread_siblings_list") >> siblings;
-    cores.insert(siblings);
+    std::string core = "cpu" + std::to_string(cpu);
+    std::ifstream("/sys/devices/system/cpu/" + core + "/topology/thread_siblings_list") >> core;
+    cores.insert(core);
   }
   const int64_t threads = wanted > 0 ? std::min<int64_t>(wanted, CPU_COUNT(&usable))
                                      : static_cast<int64_t>(cores.size());
-  if (threads > 0) setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
+  setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
 }
 
 // The system's loader would search its own folders for a name without a folder.
 ffi::Module LoadLibrary(const std::string& path, const char* fix) try {
   return ffi::Module::LoadFromFile(std::filesystem::absolute(path).string());
 } catch (const ffi::Error& error) {
-  throw Refused("a library cannot be loaded here: " + std::string(error.message()), path, fix);
+  throw Refused{"a library cannot be loaded here: " + std::string(error.message()), path, fix};
 }
 
 void Collect(const ffi::Any& value, std::vector<ffi::Tensor>& into) {
@@ -240,15 +236,15 @@ class Network {
     utsname here;
     uname(&here);
     if (triple && processor.substr(0, processor.find('-')) != here.machine) {
-      throw Refused("it was compiled for a processor of " + processor + ", and this one is of " +
+      throw Refused{"it was compiled for a processor of " + processor + ", and this one is of " +
                         here.machine,
-                    path_, "compile the model for this machine");
+                    path_, "compile the model for this machine"};
     }
     const auto runtimes = Field<json::Array>(description, "runtimes");
     if (!runtimes.empty() && libraries.empty()) {
-      throw Refused("it has parts for " + std::string(runtimes[0].cast<ffi::String>()) +
+      throw Refused{"it has parts for " + std::string(runtimes[0].cast<ffi::String>()) +
                         ", which needs a library of its own",
-                    path_, "name that library: --library FILE");
+                    path_, "name that library: --library FILE"};
     }
     for (const json::Value& value : Field<json::Array>(description, "inputs")) {
       const auto fields = value.cast<json::Object>();
@@ -281,7 +277,7 @@ class Network {
       takes.push_back(input.name + ": " + input.dtype + "[" + Joined(input.shape) + "]");
     }
     const auto refuse = [&](const std::string& what, const std::string& where) {
-      throw Refused(what, where, "let the inputs be " + Joined(takes));
+      throw Refused{what, where, "let the inputs be " + Joined(takes)};
     };
     if (inputs.size() != takes.size()) {
       refuse(std::to_string(inputs.size()) + " inputs were given, " + std::to_string(takes.size()) +
@@ -387,8 +383,7 @@ Options Read(int argc, char** argv) {
 
 std::vector<std::string> Lines(const std::string& path) {
   std::vector<std::string> lines;
-  if (path.empty()) return lines;
-  std::istringstream file(Contents(path, "the labels"));
+  std::istringstream file(path.empty() ? "" : Contents(path, "the labels"));
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
 }
@@ -420,8 +415,8 @@ void Print(const ffi::Tensor& output, size_t count, const std::vector<std::strin
   const std::string dtype = ffi::DLDataTypeToString(output.dtype());
   const auto number = kNumbers.find(dtype);
   if (number == kNumbers.end()) {
-    throw Refused("the numbers of the first output cannot be listed, which is of " + dtype, "main",
-                  "leave them out by --top 0");
+    throw Refused{"the numbers of the first output cannot be listed, which is of " + dtype, "main",
+                  "leave them out by --top 0"};
   }
   const auto all = static_cast<size_t>(output.numel());
   const size_t classes = output.ndim() == 0 ? 1 : static_cast<size_t>(output.shape().back());
@@ -451,8 +446,9 @@ double Median(Network& network, const std::vector<ffi::Tensor>& inputs, size_t r
   for (double& time : times) {
     const auto start = std::chrono::steady_clock::now();
     network.Run(inputs);
-    time =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - start;
+    time = taken.count();
   }
   std::sort(times.begin(), times.end());
   return (times[(repeats - 1) / 2] + times[repeats / 2]) / 2;
@@ -474,8 +470,8 @@ void Deploy(const Options& options) {
                 options.repeats);
   }
   if (std::fflush(stdout) != 0) {
-    throw Refused("the answer cannot be printed", "standard output",
-                  "let it go to a file or a program that takes it");
+    throw Refused{"the answer cannot be printed", "standard output",
+                  "let it go to a file or a program that takes it"};
   }
 }
 
@@ -486,8 +482,8 @@ int main(int argc, char** argv) try {
   Deploy(Read(argc, argv));
   return 0;
 } catch (const Refused& refused) {
-  std::fprintf(stderr, "%s\n  where: %s\n  to do: %s\n", refused.what(), refused.where.c_str(),
-               refused.fix.c_str());
+  std::fprintf(stderr, "%s\n  where: %s\n  to do: %s\n", refused.what.c_str(),
+               refused.where.c_str(), refused.fix.c_str());
   return 1;
 } catch (const std::exception& error) {  // TVM's own, from inside of the network
   std::fprintf(stderr, "%s\n", error.what());

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <variant>
-#include <vector>
 
 namespace tvmlab::npu {
 
@@ -135,17 +134,6 @@ struct Axis {
 
   int64_t At(int64_t output, int64_t tap) const { return output * stride + tap * dilation - pad; }
   bool Inside(int64_t place) const { return place >= 0 && place < in; }
-
-  // Which places of the input are taken by any.
-  std::vector<uint8_t> Touched() const {
-    std::vector<uint8_t> touched(static_cast<size_t>(in));
-    for (int64_t o = 0; o < out; ++o) {
-      for (int64_t k = 0; k < kernel; ++k) {
-        if (Inside(At(o, k))) touched[static_cast<size_t>(At(o, k))] = 1;
-      }
-    }
-    return touched;
-  }
 };
 
 template <typename Window>  // Matmul, Depthwise, Pool

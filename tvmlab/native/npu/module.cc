@@ -149,8 +149,6 @@ ffi::Array<int64_t> CyclesOf(const ffi::Bytes& bytes) {
   });
 }
 
-ffi::String CounterNames() { return kCounters; }
-
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -163,4 +161,3 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(make_module, MakeModule)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(described, Described)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(count, CountLayers)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(cycles, CyclesOf)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(counter_names, CounterNames)

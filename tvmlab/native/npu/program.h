@@ -58,14 +58,11 @@ Program Read(std::string_view bytes);
 // other's way, or that leaves a part of an output unwritten.
 void Verify(const Program& program);
 
-// What a layer costs; tvmlab/npu/simulator.py explains the names.
+// What a layer costs, in the order of tvmlab/npu/simulator.py, which explains the names.
 struct Counters {
   int64_t cycles, dma_cycles, array_cycles, vector_cycles, loaded_bytes, stored_bytes, bus_bytes;
   int64_t array_macs, vector_macs, sram_read_bytes, sram_written_bytes, instructions;
 };
-constexpr const char* kCounters =
-    "cycles dma_cycles array_cycles vector_cycles loaded_bytes stored_bytes bus_bytes array_macs "
-    "vector_macs sram_read_bytes sram_written_bytes instructions";
 
 // Counts what each layer of a verified program costs.
 std::vector<Counters> Count(const Program& program);

@@ -8,6 +8,8 @@
 namespace tvmlab::npu {
 namespace {
 
+Box Run(int64_t count) { return {{1, 1, 1, 1}, {}, count}; }
+
 // Which places of a memory hold something, and which units touched them in the phase that is going
 // on. A place is a byte, or an accumulator.
 class ByteState {
@@ -18,12 +20,10 @@ class ByteState {
   void Read(int64_t start, const Box& box, Unit unit) {
     Access("reads", start, box, kHolds | Others(kWritten, unit), kHolds, Bit(kRead, unit));
   }
-  void Read(int64_t start, int64_t count, Unit unit) { Read(start, Run(count), unit); }
   void Write(int64_t start, const Box& box, Unit unit) {
     Access("writes", start, box, Others(kWritten, unit) | Others(kRead, unit), 0,
            kHolds | Bit(kWritten, unit));
   }
-  void Write(int64_t start, int64_t count, Unit unit) { Write(start, Run(count), unit); }
 
   // Forgets who touched what.
   void EndPhase() {
@@ -49,8 +49,6 @@ class ByteState {
   static Mark Others(Mark first, Unit unit) {
     return static_cast<Mark>(7 * first & ~Bit(first, unit));
   }
-
-  static Box Run(int64_t count) { return {{1, 1, 1, 1}, {}, count}; }
 
   // Adds `mine` to marks, which have to be `right` where `mask` looks at them.
   void Access(const char* does, int64_t start, const Box& box, Mark mask, Mark right, Mark mine) {
@@ -126,11 +124,11 @@ class Player {
   void operator()(const Depthwise& depthwise) { Convolve(depthwise, Unit::kVector); }
 
   void operator()(const Requantize& r) {
-    sums_.Read(r.sums, r.out().box().Runs() * r.channels, Unit::kVector);
+    sums_.Read(r.sums, Run(r.out().box().Runs() * r.channels), Unit::kVector);
     if (r.rounding != Rounding::kNone) {
-      sram_.Read(r.multipliers, r.tables() * (r.rounding == Rounding::kTfliteFloat64 ? 8 : 4),
+      sram_.Read(r.multipliers, Run(r.tables() * (r.rounding == Rounding::kTfliteFloat64 ? 8 : 4)),
                  Unit::kVector);
-      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, 4 * r.tables(), Unit::kVector);
+      if (r.rounding < Rounding::kOnnx) sram_.Read(r.shifts, Run(4 * r.tables()), Unit::kVector);
     }
     sram_.Write(r.to.address, r.out().box(), Unit::kVector);
   }
@@ -142,14 +140,14 @@ class Player {
   }
 
   void operator()(const Pool& p) {
-    ReadTouched(p, Unit::kVector);
+    sram_.Read(p.in.address, p.in.box(), Unit::kVector);
     sram_.Write(p.out_address, p.out().box(), Unit::kVector);
   }
 
   void operator()(const Sum& s) {
     sram_.Read(s.in.address, s.in.box(), Unit::kVector);
-    if (s.accumulate) sums_.Read(s.sums, s.in.channels, Unit::kVector);
-    sums_.Write(s.sums, s.in.channels, Unit::kVector);
+    if (s.accumulate) sums_.Read(s.sums, Run(s.in.channels), Unit::kVector);
+    sums_.Write(s.sums, Run(s.in.channels), Unit::kVector);
   }
 
   void operator()(const Sync&) {
@@ -175,34 +173,15 @@ class Player {
 
   template <typename Window>
   void Convolve(const Window& w, Unit unit) {
-    ReadTouched(w, unit);
-    sram_.Read(w.weights, WeightBytes(w, program_.config), unit);
-    const int64_t count = int64_t{w.out_rows} * w.out_cols * w.out_channels;
+    sram_.Read(w.in.address, w.in.box(), unit);
+    sram_.Read(w.weights, Run(WeightBytes(w, program_.config)), unit);
+    const Box sums = Run(int64_t{w.out_rows} * w.out_cols * w.out_channels);
     if (w.bias >= 0) {
-      sram_.Read(w.bias, 4 * int64_t{w.out_channels}, unit);
+      sram_.Read(w.bias, Run(4 * int64_t{w.out_channels}), unit);
     } else {
-      sums_.Read(w.sums, count, unit);
+      sums_.Read(w.sums, sums, unit);
     }
-    sums_.Write(w.sums, count, unit);
-  }
-
-  // Pixels that no tap takes, such as those that a stride steps over, need not be there.
-  template <typename Window>
-  void ReadTouched(const Window& w, Unit unit) {
-    const auto rows = Rows(w).Touched(), cols = Cols(w).Touched();
-    for (int64_t y = 0; y < w.in.rows; ++y) {
-      if (!rows[static_cast<size_t>(y)]) continue;
-      for (int32_t x = 0, end = 0; x < w.in.cols; x = end) {
-        end = x + 1;
-        if (!cols[static_cast<size_t>(x)]) continue;
-        while (end < w.in.cols && cols[static_cast<size_t>(end)]) ++end;
-        View part = w.in;
-        part.rows = 1;
-        part.cols = end - x;
-        sram_.Read(w.in.address + y * w.in.row_stride + int64_t{x} * w.in.pixel_stride, part.box(),
-                   unit);
-      }
-    }
+    sums_.Write(w.sums, sums, unit);
   }
 
   const Program& program_;

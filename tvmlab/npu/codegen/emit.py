@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
+from operator import mul
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import isa, layers
 from ..config import Config
-from ..isa import Dtype, Rounding
-from ..layers import Array, Convolution, Layer, Pair, Rescale
+from ..isa import INT32, Dtype
+from ..layers import Array, Convolution, Layer, Pair
 from .memory import LayerPlan, RingAllocator
 from .tiling import ALIGNMENT, Kind, Residency
 
-
-class Box(NamedTuple):
-    """A part of an image: where it begins and its size, in rows, columns and channels."""
-
-    y: int
-    x: int
-    c: int
-    rows: int
-    cols: int
-    channels: int
-
-
-class View(NamedTuple):
-    """An address in SRAM, and the bytes from a row and from a pixel to the next."""
-
-    address: int
-    row: int
-    pixel: int
-
-
-class Tables(NamedTuple):
-    """Places of the tables of a group of channels: in their block, or in SRAM."""
-
-    multipliers: int
-    bias: int
-    shifts: int
-    weights: int
-
-
+#: A part of an image: where it begins and its size, in rows, columns and channels.
+Box = namedtuple("Box", "y x c rows cols channels")
+#: An address in SRAM, and the bytes from a row and from a pixel to the next.
+View = namedtuple("View", "address row pixel")
+#: Places of the tables of a group of channels: in their block, or in SRAM.
+Tables = namedtuple("Tables", "multipliers bias shifts weights")
 #: The offset among the constants, and the size.
 _Block = tuple[int, int]
 #: The first row or column to read, how many, and the padding of the first window before them.
@@ -115,7 +95,7 @@ class TileEmitter:
     """Emits the transfers of one layer, and says where its tiles lie."""
 
     def __init__(
-        self, target: Target, number: int, layer: Layer, plan: LayerPlan, images: list[Image]
+        self, target: Target, number: int, layer: Any, plan: LayerPlan, images: list[Image]
     ) -> None:
         self.target, self.number, self.layer = target, number, layer
         self.shape, self.tiling = plan.shape, plan.tiling
@@ -127,9 +107,8 @@ class TileEmitter:
         pools = target.sram.lay_out(sizes, plan.limit)
         *self.image_buffers, self.tables, self.weights, self.results = pools
         (self.sums,) = target.sums.lay_out([(cut.sums, cut.sum_slots)], target.config.accumulators)
-        whole, depth = self.shape.in_channels, cut.depth
-        if self.shape.kind is not Kind.MATMUL:
-            depth = whole
+        whole = self.shape.in_channels
+        depth = cut.depth if self.shape.kind is Kind.MATMUL else whole
         #: First and count of each part of the input channels.
         self.steps = [(at, min(depth, whole - at)) for at in range(0, whole, depth)]
         self.packed: dict[int, tuple[_Block, Tables]] = {}
@@ -160,26 +139,30 @@ class TileEmitter:
             for first, cols in ((box.x, low - box.x), (high, end - high)):
                 if cols:
                     size, to = cols * view.pixel, address + (first - box.x) * view.pixel
-                    key, rows = ("padding", box.rows, size), box.rows
-                    if key not in self.blocks:
-                        padding = bytes([pad_value % 256]) * (rows * size)
-                        self.blocks[key] = self.target.add_constants(padding)
-                    start, counts = self.blocks[key][0], (1, 1, rows, size, 0, 0, size, 1)
-                    last = (to, 1, *counts, 0, 0, view.row, 1)
+                    key = ("padding", box.rows, size)
+                    start, _ = self.constant(key, mul, bytes([pad_value % 256]), box.rows * size)
+                    last = (to, 1, 1, 1, box.rows, size, 0, 0, size, 1, 0, 0, view.row, 1)
                     self.emit(isa.Load, self.target.number, start, *last)
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
 
-    def result(self, image: int, box: Box) -> View:
-        """Return the view of a part of the result."""
-        if self.out.address is not None:
-            return self.out.view(image, box)
-        return self.out.packed(self.results.take(), box)
-
-    def store(self, image: int, box: Box, view: View) -> None:
-        """Store a part of the result, if it has a place in DRAM."""
+    def write(self, kind: type[isa.Instruction], image: int, box: Box, *fields: int) -> None:
+        """Append an instruction whose last fields are a part of the result, and store that part."""
+        if self.out.address is None:
+            view = self.out.packed(self.results.take(), box)
+        else:
+            view = self.out.view(image, box)
+        self.emit(kind, *fields, *view, *[self.out.dtype] * (kind is not isa.Pool))
         if self.out.tensor is not None:
             self.emit(isa.Store, *self.out.transfer(image, box, view))
+
+    def requantize(self, image: int, box: Box, sums: int, ends: Pair = INT32) -> None:
+        """Bring sums to the result's scale, and store them."""
+        scale, tables = self.layer.rescale, self.lookup(box)
+        how = tables.multipliers, tables.shifts, int(scale.multipliers.size > 1)
+        clip = scale.zero_point, scale.low, scale.high
+        fields = (sums, *box[3:], *ends, scale.rounding, *how, *clip)
+        self.write(isa.Requantize, image, box, *fields)
 
     def tiles(self) -> Iterator[tuple[int, Box]]:
         """List the images and tiles of what is cut: spots by groups of output channels."""
@@ -198,55 +181,55 @@ class TileEmitter:
         rows, cols = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
         return _span(box.y, box.rows, *rows), _span(box.x, box.cols, *cols)
 
-    def lookup(self, rescale: Rescale, bias: Array | None, box: Box) -> Tables:
-        """Return the tables of a group of channels in SRAM; load them if they are not there."""
+    def constant(self, key: tuple[object, ...], make: Callable[..., bytes], *of: Any) -> _Block:
+        """Return constants that are made and added once."""
+        if key not in self.blocks:
+            self.blocks[key] = self.target.add_constants(make(*of))
+        return self.blocks[key]
+
+    def lookup(self, box: Box) -> Tables:
+        """Return the tables of a group of channels in SRAM, and weights that are not in parts."""
         if box.c not in self.packed:
-            self.packed[box.c] = self.pack(rescale, bias, box)
+            bias, scale = getattr(self.layer, "bias", np.zeros(0, np.int32)), self.layer.rescale
+            tables, mine = (scale.multipliers, bias, scale.shifts), _channels(box)
+            parts = [_little(table[mine] if table.size > 1 else table) for table in tables]
+            offsets = Tables(*accumulate(map(len, parts), initial=0))
+            if isinstance(self.layer, Convolution) and len(self.steps) == 1:
+                parts.append(self.packed_weights(0, box))
+            self.packed[box.c] = self.target.add_constants(b"".join(parts)), offsets
         block, offsets = self.packed[box.c]
         address = self.tables.get(box.c, lambda at: self.load_block(block, at)) if block[1] else 0
         return Tables(*(address + offset for offset in offsets))
 
-    def pack(self, rescale: Rescale, bias: Array | None, box: Box) -> tuple[_Block, Tables]:
-        """Add multipliers, bias and shifts to the constants, and weights that are not in parts."""
-
-        def part(table: Array) -> bytes:
-            cut = table[box.c : box.c + box.channels] if table.size > 1 else table
-            return cut.astype(cut.dtype.newbyteorder("<")).tobytes()
-
-        none = rescale.rounding is Rounding.NONE
-        multipliers = b"" if none else part(rescale.multipliers)
-        shifts = b"" if none else part(rescale.shifts)
-        biases = b"" if bias is None else part(bias)
-        at, data = len(multipliers), multipliers + biases + shifts
-        offsets = Tables(0, at, at + len(biases), len(data))
-        if isinstance(self.layer, Convolution) and len(self.steps) == 1:
-            data += self.packed_weights(0, box)
-        return self.target.add_constants(data), offsets
-
     def weights_at(self, i: int, box: Box, tables: Tables) -> int:
         """Return the address of the weights of a part of the input channels."""
         if len(self.steps) == 1:
-            return tables.weights
+            return int(tables.weights)
         key = ("weights", box.c, i)
-        if key not in self.blocks:
-            self.blocks[key] = self.target.add_constants(self.packed_weights(i, box))
-        return self.weights.get(key, lambda at: self.load_block(self.blocks[key], at))
+        block = self.constant(key, self.packed_weights, i, box)
+        return self.weights.get(key, lambda at: self.load_block(block, at))
 
     def packed_weights(self, i: int, box: Box) -> bytes:
         """Lay out the weights of a part of the input channels as `isa` has them."""
-        assert isinstance(self.layer, Convolution)
         weights, columns = self.layer.weights, self.target.config.columns
         if self.layer.depthwise:
-            part = weights[:, :, box.c : box.c + box.channels]
-            return part.astype(part.dtype.newbyteorder("<")).tobytes()
+            return _little(weights[:, :, _channels(box)])
         first, depth = self.steps[i]
         if self.shape.folded:
             weights = weights.reshape(self.shape.kernel[0], 1, -1, self.shape.out_channels)
             depth = weights.shape[2]
-        part = weights[:, :, first : first + depth, box.c : box.c + box.channels]
+        part = weights[:, :, first : first + depth, _channels(box)]
         full = np.zeros((*part.shape[:3], -(-box.channels // columns) * columns), np.int8)
         full[..., : box.channels] = part
         return full.reshape(*part.shape[:3], -1, columns).transpose(3, 0, 1, 2, 4).tobytes()
+
+
+def _channels(box: Box) -> slice:
+    return slice(box.c, box.c + box.channels)
+
+
+def _little(table: Array) -> bytes:
+    return table.astype(table.dtype.newbyteorder("<")).tobytes()
 
 
 def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> _Span:
@@ -269,11 +252,9 @@ def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: lis
 
 
 def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
-    """Convolve on the array, or each channel by itself on the vector unit."""
     shape, dtype = tiles.shape, tiles.images[0].dtype
     for image, box in tiles.tiles():
-        tables = tiles.lookup(layer.rescale, layer.bias, box)
-        sums = tiles.sums.take()
+        tables, sums = tiles.lookup(box), tiles.sums.take()
         (y, rows, top), (x, cols, left) = tiles.needed(box)
         window = (*shape.kernel, *shape.strides)
         parts = [Box(y, x, c, rows, cols, depth) for c, depth in tiles.steps]
@@ -297,25 +278,7 @@ def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
                 tiles.emit(isa.Depthwise, *fields, Dtype[layer.weights.dtype.name])
             else:
                 tiles.emit(isa.Matmul, *fields)
-        ends = layer.sum_low, layer.sum_high
-        _requantize(tiles, layer.rescale, image, box, sums, tables, ends)
-
-
-def _requantize(
-    tiles: TileEmitter,
-    rescale: layers.Rescale,
-    image: int,
-    box: Box,
-    sums: int,
-    tables: Tables,
-    ends: Pair = (-(1 << 31), (1 << 31) - 1),
-) -> None:
-    """Bring sums to the result's scale, and store them."""
-    view, each = tiles.result(image, box), int(rescale.multipliers.size > 1)
-    how = rescale.rounding, tables.multipliers, tables.shifts, each
-    clip = rescale.zero_point, rescale.low, rescale.high
-    tiles.emit(isa.Requantize, sums, *box[3:], *ends, *how, *clip, *view, tiles.out.dtype)
-    tiles.store(image, box, view)
+        tiles.requantize(image, box, sums, (layer.sum_low, layer.sum_high))
 
 
 def _add(tiles: TileEmitter, layer: layers.Add) -> None:
@@ -323,30 +286,27 @@ def _add(tiles: TileEmitter, layer: layers.Add) -> None:
         sides: list[int] = []
         for i, (side, source) in enumerate(zip(layer.sides, tiles.images, strict=True)):
             sides += [*tiles.image(i, image, box), source.dtype, *side]
-        view = tiles.result(image, box)
-        scale = layer.out.rounding, layer.out.multiplier, layer.out.shift, layer.out.zero
-        last = (layer.left_shift, *scale, layer.low, layer.high, *view, tiles.out.dtype)
-        tiles.emit(isa.Add, *box[3:], *sides, *last)
-        tiles.store(image, box, view)
+        zero, *scale = layer.out
+        last = (layer.left_shift, *scale, zero, layer.low, layer.high)
+        tiles.write(isa.Add, image, box, *box[3:], *sides, *last)
 
 
 def _pool(tiles: TileEmitter, layer: layers.Pool) -> None:
     for image, box in tiles.tiles():
         (y, rows, top), (x, cols, left) = tiles.needed(box)
         part = Box(y, x, box.c, rows, cols, box.channels)
-        source, view = tiles.image(0, image, part), tiles.result(image, box)
+        source = tiles.image(0, image, part)
         below = tiles.shape.in_size[0] + layer.pads[2] - y - rows
         beside = tiles.shape.in_size[1] + layer.pads[3] - x - cols
         data = (*source, tiles.images[0].dtype, *part[3:])
         window = (*layer.kernel, *layer.strides, *layer.dilation)
         pads = top, left, below, beside, int(layer.count_pad)
         scale = layer.in_zero, layer.out_zero, layer.multiplier, layer.shift
-        tiles.emit(isa.Pool, layer.kind, *data, *window, *pads, *scale, *box[3:5], *view)
-        tiles.store(image, box, view)
+        fields = (layer.kind, *data, *window, *pads, *scale, *box[3:5])
+        tiles.write(isa.Pool, image, box, *fields)
 
 
 def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:
-    """Sum each channel of each image, and rescale the sums."""
     sums, end = 0, tiles.shape.in_size
     for image, box in tiles.tiles():
         first = (box.y, box.x) == (0, 0)
@@ -354,6 +314,4 @@ def _mean(tiles: TileEmitter, layer: layers.Mean) -> None:
         data = (*tiles.image(0, image, box), tiles.images[0].dtype, *box[3:])
         tiles.emit(isa.Sum, *data, layer.low, layer.start, int(not first), sums)
         if (box.y + box.rows, box.x + box.cols) == end:
-            pixel = Box(0, 0, box.c, 1, 1, box.channels)
-            tables = tiles.lookup(layer.rescale, None, pixel)
-            _requantize(tiles, layer.rescale, image, pixel, sums, tables)
+            tiles.requantize(image, Box(0, 0, box.c, 1, 1, box.channels), sums)

@@ -1,9 +1,8 @@
 """From a region to a program: tiles of each layer, then phases in which the units overlap.
 
-A forward walk gives each instruction the earliest phase that hazards allow: after every other
-unit's instruction that wrote what it reads or used what it writes, and not before its own unit's. A
-phase has at most one step of the array and one of the vector unit, because two would fill both
-halves of a double buffer and wait. A backward walk moves transfers where units leave them time.
+A forward walk gives each instruction the earliest phase that hazards allow. A phase has at most one
+step of the array and one of the vector unit, because two would fill both halves of a double buffer
+and wait. A backward walk moves transfers where units leave them time.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import isa, simulator
 from ..config import Config
@@ -27,7 +25,6 @@ from .tiling import granule
 _PIECES = 1 << 20
 #: The first instruction of a step: the others follow in the same phase or in the next.
 _STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
-_NEVER = (1 << 31) - 1
 #: Phases that are looked at for a transfer.
 _LOOK = 48
 #: Numbers of memories; tensors in DRAM follow.
@@ -52,15 +49,13 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
     sides = (Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs)
     values = [(kind, region.values[name]) for kind, names in sides for name in names]
     tensors = [Dram(kind, value.dtype, value.shape) for kind, value in values]
-    numbers: dict[str, int | None] = {}  # of the tensors in DRAM that values lie in
-    scratch: dict[int, int] = {}  # the same by the layer that makes a value
+    # The tensors in DRAM that values lie in, and those of scratch by the layer that makes a value.
+    numbers = {name: storage.tensor for name, storage in plan.storages.items()}
+    scratch: dict[int, int] = {}
     for name, storage in plan.storages.items():
-        numbers[name] = storage.source
-        if storage.source is None and storage.results:
-            numbers[name] = len(region.inputs) + storage.results[0]
-        elif storage.source is None and storage.made not in plan.resident:
-            numbers[name] = number = scratch.setdefault(storage.made, len(tensors))
-            if number == len(tensors):
+        if storage.tensor is None and storage.made not in plan.resident:
+            numbers[name] = scratch.setdefault(storage.made, len(tensors))
+            if numbers[name] == len(tensors):
                 tensors.append(Dram(Kind.SCRATCH, storage.value.dtype, storage.value.shape))
     names = [layer.name for layer in region.layers]
     instructions: list[Instruction] = []
@@ -73,8 +68,8 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
         for name in (*layer.inputs, layer.output):
             storage = plan.storages[name]
             place = plan.resident.get(storage.made), numbers[name], home(storage)
-            size = cut.shape.image(name == layer.output)
-            images.append(Image(*size, storage.value.dtype, *place))
+            height, width, channels = cut.shape.image(name == layer.output)
+            images.append(Image(height, width, channels, storage.value.dtype, *place))
         emit(target, i, layer, cut, images)
     for to, name in enumerate(region.outputs, len(region.inputs)):
         source = numbers[name]
@@ -90,7 +85,6 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
 
 
 def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[Instruction]:
-    """Copy a tensor within DRAM, in pieces that take turns in two halves of the SRAM."""
     half = config.sram_bytes // 2 // 8 * 8
     made: list[Instruction] = []
     for i, start in enumerate(range(0, size, half)):
@@ -103,8 +97,8 @@ def schedule_phases(program: Program) -> Iterator[Instruction]:
     """Order executable instructions without `Sync` by phases, with a `Sync` between two."""
     pieces, config = _pieces(program), program.config
     spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
-    earliest = _earliest(program.instructions, spans, _unused(pieces, -1))
-    phases = _balanced(program, spans, earliest, _unused(pieces, _NEVER))
+    earliest = _earliest(program.instructions, spans, _Uses(pieces))
+    phases = _balanced(program, spans, earliest, _Uses(pieces))
     for number, phase in enumerate(filter(None, phases)):
         if number:
             yield Sync(phase[0].layer)
@@ -162,75 +156,65 @@ def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bo
         yield _SUMS, 4 * one.sums, 4 * one.channels, True
 
 
-#: By memory: the phase of the last or the next use, [written and read, unit, piece].
-_Used = list[npt.NDArray[np.int32]]
+class _Uses:
+    """The phase of the last use of each piece: [written and read, unit, piece] by memory."""
 
+    def __init__(self, pieces: Sequence[tuple[int, int]]) -> None:
+        sizes = (-(-size // piece) for size, piece in pieces)
+        self.table = [np.full((2, 3, size), -1, np.int32) for size in sizes]
 
-def _unused(pieces: Sequence[tuple[int, int]], start: int) -> _Used:
-    return [np.full((2, 3, -(-size // piece)), start, np.int32) for size, piece in pieces]
+    def next(self, touched: Sequence[_Span], unit: Unit) -> int:
+        """Return the first phase in which a unit can touch pieces; a write waits for reads, too."""
+        phase = 0
+        for memory, span, writes in touched:
+            used = self.table[memory][: 1 + writes, :, span].max((0, 2)).tolist()
+            for other, last in enumerate(used):
+                phase = max(phase, last if other == unit else last + 1)
+        return phase
+
+    def mark(self, touched: Sequence[_Span], unit: Unit, phase: int) -> None:
+        for memory, span, writes in touched:
+            part = self.table[memory][0 if writes else 1, unit, span]
+            np.maximum(part, phase, out=part)
 
 
 def _earliest(
-    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], table: _Used
+    instructions: Sequence[Instruction], spans: Sequence[Sequence[_Span]], uses: _Uses
 ) -> list[int]:
     found = []
-    taken: dict[Unit, dict[int, int]] = {Unit.ARRAY: {}, Unit.VECTOR: {}}
+    taken: dict[Unit, set[int]] = {Unit.ARRAY: set(), Unit.VECTOR: set()}
     for one, touched in zip(instructions, spans, strict=True):
-        phase, unit = 0, int(one.unit)
-        for memory, span, writes in touched:
-            # A write waits for reads as well.
-            used = table[memory][: 1 + writes, :, span].max((0, 2)).tolist()
-            for other, last in enumerate(used):
-                phase = max(phase, last if other == unit else last + 1)
+        phase = uses.next(touched, one.unit)
         if isinstance(one, _STEPS):
-            phase = _free(taken[one.unit], phase)
-        for memory, span, writes in touched:
-            part = table[memory][0 if writes else 1, unit, span]
-            np.maximum(part, phase, out=part)
+            while phase in taken[one.unit]:
+                phase += 1
+            taken[one.unit].add(phase)
+        uses.mark(touched, one.unit, phase)
         found.append(phase)
     return found
 
 
-def _free(following: dict[int, int], phase: int) -> int:
-    """Take the first free phase from a given one on; `following` leads on from those taken."""
-    at = phase
-    while at in following:
-        at = following[at]
-    # A later search starts at the end of the row.
-    while phase < at:
-        following[phase], phase = at + 1, following[phase]
-    following[at] = at + 1
-    return at
-
-
 def _balanced(
-    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], table: _Used
+    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], uses: _Uses
 ) -> list[list[Instruction]]:
-    """Place everything: steps where they are, transfers where there is time for them."""
-    cycles, count = simulator.cycles(program), max(earliest, default=-1) + 1
-    busy = np.zeros((3, count), np.int64)
+    """Place steps where they are, and transfers where there is time; `uses` counts backward."""
+    cycles, last = simulator.cycles(program), max(earliest, default=-1)
+    busy = np.zeros((3, last + 1), np.int64)
     for one, phase, length in zip(program.instructions, earliest, cycles, strict=True):
         if one.unit is not Unit.DMA:
             busy[one.unit, phase] += length
     # Cycles of transfers that do not make a phase longer.
     slack = busy.max(0, initial=0)
-    phases: list[list[Instruction]] = [[] for _ in range(count)]
+    phases: list[list[Instruction]] = [[] for _ in range(last + 1)]
     for at, one in reversed(list(enumerate(program.instructions))):
         phase = earliest[at]
         if one.unit is Unit.DMA:
-            last = count - 1
-            for memory, span, writes in spans[at]:
-                used = table[memory][: 1 + writes, :, span].min((0, 2)).tolist()
-                for other, then in enumerate(used):
-                    last = min(last, then if other == Unit.DMA else then - 1)
-            first = max(phase, last - _LOOK + 1)
-            found = slack[first : last + 1][::-1]
+            latest = last - uses.next(spans[at], one.unit)
+            found = slack[max(phase, latest - _LOOK + 1) : latest + 1][::-1]
             # The latest phase that has the time, else the one that has the most.
             enough = found >= cycles[at]
-            phase = last - int(np.argmax(enough) if enough.any() else found.argmax())
+            phase = latest - int(np.argmax(enough) if enough.any() else found.argmax())
             slack[phase] -= cycles[at]
         phases[phase].append(one)
-        for memory, span, writes in spans[at]:
-            part = table[memory][0 if writes else 1, int(one.unit), span]
-            np.minimum(part, phase, out=part)
+        uses.mark(spans[at], one.unit, last - phase)
     return [placed[::-1] for placed in phases]

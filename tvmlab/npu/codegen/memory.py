@@ -1,18 +1,18 @@
 """Memory planning: which values stay in SRAM from one layer to the next, and where.
 
 The lower part of the SRAM holds the buffers of a layer's tiles. The upper part, the resident
-region, holds values from the layer that makes them to the last that reads them. A value without a
-gap there goes to DRAM. The cost model chooses the fastest of several sizes of the region.
+region, holds values from the layer that makes them to the last that reads them, or they go to DRAM.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .tiling import COPY, LayerShape, Residency, Tiling, granule, plan, shape_of, smallest
+from .tiling import COPY, LayerShape, Places, Residency, granule, plan, shape_of, smallest
 
 _Shapes = list[LayerShape | None]
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
@@ -21,38 +21,19 @@ EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 
 @dataclass
 class Storage:
-    """The bytes of a value and its views: numbers of layers that make (-1: none) and read it.
-
-    `source` is the number of the region's input, `results` are the numbers of its outputs.
-    """
+    """A value: layers that make (-1: none) and read it; its number as an input or output."""
 
     value: Value
     made: int
     read: list[int] = field(default_factory=list)
-    source: int | None = None
-    results: list[int] = field(default_factory=list)
+    tensor: int | None = None
 
 
-@dataclass(frozen=True)
-class LayerPlan:
-    """How one layer is computed, with `limit` bytes of SRAM for its buffers, from address 0."""
-
-    shape: LayerShape
-    tiling: Tiling
-    limit: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Where values lie, how each layer is computed (None for a view), the estimate of cycles.
-
-    `resident` has addresses in SRAM by the number of the layer that makes a value.
-    """
-
-    storages: dict[str, Storage]
-    resident: dict[int, int]
-    layers: list[LayerPlan | None]
-    cycles: int
+#: How one layer is computed, with `limit` bytes of SRAM for its buffers, from address 0.
+LayerPlan = namedtuple("LayerPlan", "shape tiling limit")
+#: The storages of values by name, addresses in SRAM by the number of the layer that makes a value,
+#: how each layer is computed (None for a view), and the estimate of cycles.
+Plan = namedtuple("Plan", "storages resident layers cycles")
 
 
 def plan_memory(region: Region, config: Config) -> Plan:
@@ -69,7 +50,7 @@ def plan_memory(region: Region, config: Config) -> Plan:
 
 def _storages(region: Region) -> dict[str, Storage]:
     values = region.values
-    found = {name: Storage(values[name], -1, source=i) for i, name in enumerate(region.inputs)}
+    found = {name: Storage(values[name], -1, tensor=i) for i, name in enumerate(region.inputs)}
     for number, layer in enumerate(region.layers):
         if isinstance(layer, View):
             found[layer.output] = found[layer.inputs[0]]
@@ -77,24 +58,23 @@ def _storages(region: Region) -> dict[str, Storage]:
         for name in layer.inputs:
             found[name].read.append(number)
         found[layer.output] = Storage(values[layer.output], number)
-    for i, name in enumerate(region.outputs):
-        found[name].results.append(i)
+    for i, name in enumerate(region.outputs, len(region.inputs)):
+        if found[name].tensor is None:
+            found[name].tensor = i
     return found
 
 
 def home(storage: Storage) -> Residency:
     """Return the order in which a value lies in DRAM: inputs and outputs as the graph has them."""
     _, h, w, c = storage.value.nhwc
-    outside = storage.source is not None or storage.results
     # Where there is one channel or one pixel, both orders are the same.
-    nchw = outside and storage.value.layout == "NCHW" and c > 1 and h * w > 1
-    return Residency.NCHW if nchw else Residency.NHWC
+    nchw = storage.value.layout == "NCHW" and c > 1 and h * w > 1
+    return Residency.NCHW if nchw and storage.tensor is not None else Residency.NHWC
 
 
 def _planned(
     region: Region, config: Config, storages: dict[str, Storage], shapes: _Shapes, size: int
 ) -> Plan:
-    """Walk over the layers with a resident region of a size."""
     resident = _Resident(config.sram_bytes, size)
     ending: dict[int, list[int]] = {}
     plans: list[LayerPlan | None] = []
@@ -109,7 +89,7 @@ def _planned(
         kept, sram = resident.kept, Residency.SRAM
         places = tuple(sram if value.made in kept else home(value) for value in values)
         # A result that stays may be stored too.
-        stored = home(out) if out.results else places[-1]
+        stored = places[-1] if out.tensor is None else home(out)
         if shape.images == 1 or Residency.NCHW not in (*places, stored):
             shape = shape.flat()
         plans.append(_fastest(shape, places, config, resident.lowest()))
@@ -119,10 +99,7 @@ def _planned(
     return Plan(storages, resident.addresses, plans, cycles)
 
 
-def _fastest(
-    shape: LayerShape, places: tuple[Residency, ...], config: Config, limit: int
-) -> LayerPlan:
-    """Tile a layer, with the taps of its lines folded if that is faster."""
+def _fastest(shape: LayerShape, places: Places, config: Config, limit: int) -> LayerPlan:
     tiling = plan(shape, places, config, limit)
     assert tiling is not None, "a layer that fits alone fits below the resident region"
     if shape.folds(config.rows, loaded=places[0] is not Residency.SRAM):
@@ -144,11 +121,9 @@ class _Resident:
         self.addresses: dict[int, int] = {}
 
     def lowest(self) -> int:
-        """Return where the region begins now."""
         return min((start for start, _ in self.kept.values()), default=self.memory)
 
     def put(self, number: int, size: int) -> bool:
-        """Place a value in the highest gap; return whether there is one."""
         size, end = -(-size // self.granule) * self.granule, self.top
         for start, stop in sorted(self.kept.values(), reverse=True):
             if end - stop >= size:
@@ -184,10 +159,7 @@ class BufferPool:
 
 
 class RingAllocator:
-    """A memory in which layers lay out their buffers, each behind those of the layer before.
-
-    The first loads of a layer need not wait then, because their bytes are the longest unused.
-    """
+    """Lays out each layer's buffers behind those before, so that its first loads need not wait."""
 
     def __init__(self, granule: int) -> None:
         self._end, self._granule = 0, granule

@@ -3,16 +3,15 @@
 A tile is a block of rows, columns and channels of the result. A convolution can also cut its input
 channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of a
 group of output channels stay in SRAM while the image streams past them. `plan` chooses the tiling
-by a cost model, which evaluates all candidates at once in arrays. The cycles of the array and the
-vector unit are exact; loads of tiles at the edges are averaged. With doubled buffers the units
-overlap, so the slowest unit counts, and the time before and after the overlap.
+by a cost model, exact for the array and the vector unit. With doubled buffers the units overlap, so
+the slowest unit counts, and the time before and after the overlap.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from types import SimpleNamespace
@@ -45,15 +44,15 @@ def granule(size: int) -> int:
 Kind = Enum("Kind", "MATMUL DEPTHWISE ADD POOL MEAN")
 #: Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost.
 Residency = Enum("Residency", "SRAM NHWC NCHW")
+Places = tuple[Residency, ...]
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A layer's sizes; layers of equal sizes are tiled alike.
+    """A layer's sizes; `table_bytes` are those of one channel, `fixed_bytes` all channels share.
 
-    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` those that all
-    channels share. In a `folded` layer the taps of a line of the window count as channels of one
-    tap, because pixels side by side are bytes side by side: few channels fill more array rows.
+    In a `folded` layer the taps of a line of the window count as channels of one tap, because
+    pixels side by side are bytes side by side: few channels fill more array rows.
     """
 
     kind: Kind
@@ -89,11 +88,6 @@ class LayerShape:
         """Rows and columns from the first tap of a window to its last, both counted."""
         (kh, kw), (dh, dw) = self.kernel, self.dilation
         return (kh - 1) * dh + 1, (kw - 1) * dw + 1
-
-    @property
-    def taps(self) -> int:
-        """Taps of a window."""
-        return math.prod(self.kernel)
 
     def folds(self, rows: int, loaded: bool) -> bool:
         """Whether folded taps take fewer blocks of the array's rows."""
@@ -143,31 +137,16 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape | None:
 _KINDS = {Convolution: Kind.MATMUL, Add: Kind.ADD, Pool: Kind.POOL, Mean: Kind.MEAN}
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """How a layer is cut into tiles.
+class Tiling(SimpleNamespace):
+    """How a layer is cut into tiles, in integers; `_Candidates` has an array of each.
 
     A tile has `rows` x `cols` x `channels` of the result, less at the edges; `depth` input channels
     are added up at a time. With 2 `slots` buffers are doubled, so that one fills while the other is
-    read. `image_bytes` has the size of a buffer for each input, 0 where the input lies in SRAM.
-    Weights come with the tables unless the depth is cut. `sums` are accumulators of a tile.
+    read: `image_slots`, `table_slots`, `out_slots` and `sum_slots` count those that are needed.
+    `image_bytes` lists the size of a buffer for each input, 0 where the input lies in SRAM;
+    `table_bytes`, `weight_bytes` and `out_bytes` are the others'. Weights come with the tables
+    unless the depth is cut. `sums` are accumulators of a tile, `cycles` the estimate.
     """
-
-    rows: int
-    cols: int
-    channels: int
-    depth: int
-    slots: int
-    image_slots: int
-    table_slots: int
-    out_slots: int
-    sum_slots: int
-    table_bytes: int
-    weight_bytes: int
-    out_bytes: int
-    sums: int
-    cycles: int
-    image_bytes: tuple[int, ...]
 
 
 def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | None:
@@ -184,26 +163,134 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
 @lru_cache(maxsize=4096)
 def smallest(shape: LayerShape, config: Config) -> int:
     """Return the bytes that the smallest tile needs."""
-    found = _candidates(shape, (Residency.NHWC,) * (len(shape.in_bytes) + 1), config)
+    found = _Candidates(shape, (Residency.NHWC,) * (len(shape.in_bytes) + 1), config)
     return int(found.room[found.sums * found.sum_slots <= config.accumulators].min())
 
 
 @lru_cache(maxsize=4096)
-def plan(
-    shape: LayerShape, places: tuple[Residency, ...], config: Config, room: int
-) -> Tiling | None:
+def plan(shape: LayerShape, places: Places, config: Config, room: int) -> Tiling | None:
     """Choose the fastest tiling in `room` bytes; `places` are the inputs' and the result's."""
-    found = _candidates(shape, places, config)
+    found = _Candidates(shape, places, config)
     kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
     if not kept.any():
         return None
-    found = SimpleNamespace(**{name: array[..., kept] for name, array in vars(found).items()})
-    found.cycles = _cycles(found, shape, places, config)
-    followed = found.channels == shape.out_channels
-    at = int(np.argmin(np.where(followed, 1, 1 + FOLLOWED) * found.cycles))
-    names = [field.name for field in fields(Tiling)[:-1]]
-    sizes: dict[str, Any] = {name: int(getattr(found, name)[at]) for name in names}
-    return Tiling(**sizes, image_bytes=tuple(found.image_bytes[:, at].tolist()))
+    found.cycles = found.estimate()
+    cost = np.where(found.channels == shape.out_channels, 1, 1 + FOLLOWED) * found.cycles
+    at = int(np.argmin(np.where(kept, cost, np.inf)))
+    arrays = {name: array for name, array in vars(found).items() if name != "given"}
+    return Tiling(**{name: array[..., at].tolist() for name, array in arrays.items()})
+
+
+class _Candidates(SimpleNamespace):
+    """Tilings worth evaluating, the smallest among them: one array for each size."""
+
+    def __init__(self, shape: LayerShape, places: Places, config: Config) -> None:
+        self.given = shape, places, config
+        matmul, size = shape.kind is Kind.MATMUL, shape.tiled_size
+        channels = _blocks(shape.out_channels, config.columns if matmul else config.lanes, 8)
+        if shape.kind in (Kind.MATMUL, Kind.DEPTHWISE, Kind.MEAN):
+            channels = sorted({*channels, min(shape.out_channels, config.accumulators)})
+        depth = [shape.in_channels] if shape.folded else [1]
+        if matmul and not shape.folded:
+            blocks = _blocks(shape.in_channels, config.rows, 6)
+            depth = sorted({1, min(4, shape.in_channels), *blocks})
+        across = _parts(size[1], 40 if size[0] == 1 else 5)
+        axes = _parts(size[0], 14), across, channels, depth, [1, 2]
+        grid = np.meshgrid(*(np.array(axis, np.int64) for axis in axes), indexing="ij")
+        self.rows, self.cols, self.channels, self.depth, self.slots = map(np.ravel, grid)
+        zero = 0 * self.rows
+        self.spots = shape.images * _up(size[0], self.rows) * _up(size[1], self.cols)
+        self.groups = _up(shape.out_channels, self.channels)
+        self.steps = _up(shape.in_channels, self.depth) if matmul else zero + 1
+        depth_or_all = self.depth if matmul else self.channels
+        rows, cols = _needed(shape, 0, self.rows), _needed(shape, 1, self.cols)
+        self.box = np.stack([rows, cols, depth_or_all])
+        *sources, last = (place is not Residency.SRAM for place in places)
+        pixels, buffers = self.box.prod(0), zip(shape.in_bytes, sources, strict=True)
+        self.image_bytes = np.stack([_padded(pixels * each) * there for each, there in buffers])
+        taps = math.prod(shape.kernel)
+        weights = self.channels * taps * shape.weight_bytes
+        if matmul:
+            weights = _up(self.channels, config.columns) * config.columns * taps * self.depth
+        tables = self.channels * shape.table_bytes + shape.fixed_bytes
+        self.table_bytes = _padded(tables + weights * (self.steps == 1))
+        self.weight_bytes = _padded(weights * (self.steps > 1))
+        mean = shape.kind is Kind.MEAN
+        results = self.channels if mean else self.rows * self.cols * self.channels
+        self.out_bytes = _padded(results * shape.out_bytes) * last
+        self.sums = results if matmul or mean or shape.kind is Kind.DEPTHWISE else zero
+        loads = self.spots * (self.steps if matmul else self.groups)
+        self.image_slots = np.minimum(self.slots, loads)
+        # While the array works with one group's tables, the vector unit may need those before them.
+        self.table_slots = np.minimum(np.where(self.slots == 2, 3, 1), self.groups)
+        self.stored = (shape.images if mean else self.spots) * self.groups
+        self.out_slots = np.minimum(self.slots, self.stored)
+        self.sum_slots = self.out_slots if matmul else zero + 1
+        images = self.image_bytes.sum(0) * self.image_slots + self.out_bytes * self.out_slots
+        tables = self.table_bytes * self.table_slots + self.weight_bytes * self.slots
+        self.room = images + tables
+
+    def estimate(self) -> Any:
+        _, _, config = self.given
+        tiles, (transfers, moved) = self.spots * self.groups, self._traffic()
+        dma = transfers * config.dma_latency + moved / config.dma_bytes_per_cycle
+        units = np.stack([self._array(), self._vector(), dma])
+        total, slowest = units.sum(0), units.max(0)
+        # The first tile is loaded before, and the last is stored after, all the overlap.
+        overlapped = slowest + ENDS * (total - slowest) / tiles
+        return np.where(self.slots == 2, overlapped, total) + tiles
+
+    def _array(self) -> Any:
+        shape, _, config = self.given
+        if shape.kind is not Kind.MATMUL:
+            return self.rows * 0
+        pixels = 0
+        for rows, downs in _ends(shape.out_size[0], self.rows):
+            for cols, acrosses in _ends(shape.out_size[1], self.cols):
+                pixels = pixels + downs * acrosses * np.maximum(rows * cols, config.rows)
+        outs = _in_blocks(shape.out_channels, self.channels, config.columns)
+        blocks = math.prod(shape.kernel) * _in_blocks(shape.in_channels, self.depth, config.rows)
+        if shape.folded:
+            blocks = shape.kernel[0] * _up(shape.kernel[1] * shape.in_channels, config.rows)
+        starts = self.spots * self.groups * self.steps * (config.rows + config.columns)
+        return starts + shape.images * pixels * blocks * outs
+
+    def _vector(self) -> Any:
+        shape, _, config = self.given
+        out, summed, taps = map(math.prod, (shape.out_size, shape.in_size, shape.kernel))
+        instructions, passes = {
+            Kind.MATMUL: (1, out),
+            Kind.DEPTHWISE: (2, out * (taps + 1)),
+            Kind.ADD: (1, out * len(shape.in_bytes)),
+            Kind.POOL: (1, out * taps),
+            Kind.MEAN: (2, summed + out),
+        }[shape.kind]
+        starts = instructions * self.spots * self.groups * config.vector_latency
+        groups = _in_blocks(shape.out_channels, self.channels, config.lanes)
+        return starts + shape.images * passes * groups
+
+    def _traffic(self) -> tuple[Any, Any]:
+        shape, places, config = self.given
+        # Tables are loaded once, parts of the weights for each tile.
+        parts = self.spots * self.groups * self.steps * (self.steps > 1)
+        count = self.groups * (self.table_bytes > 0) + parts
+        moved = self.groups * self.table_bytes + parts * self.weight_bytes
+        again = self.groups
+        if shape.kind is Kind.MATMUL:
+            # Tiles are loaded again for each group of output channels, unless they stay.
+            stay = (self.spots == shape.images) & (self.steps == 1)
+            again = np.where(stay, 1, self.groups) * self.steps
+        result = np.stack([self.rows, self.cols, self.channels])
+        if shape.kind is Kind.MEAN:
+            result[:2] = 1
+        loads = [(self.box, each, again * self.spots) for each in shape.in_bytes]
+        moves = [*loads, (result, shape.out_bytes, self.stored)]
+        for (box, each, times), place in zip(moves, places, strict=True):
+            if place is not Residency.SRAM:
+                size = shape.image(box is result)
+                count = count + times
+                moved = moved + times * _bus(box, size, each, place, config)
+        return count, moved
 
 
 def _up(a: Any, b: Any) -> Any:
@@ -214,61 +301,7 @@ def _padded(size: Any) -> Any:
     return _up(size, ALIGNMENT) * ALIGNMENT
 
 
-def _candidates(
-    shape: LayerShape, places: tuple[Residency, ...], config: Config
-) -> SimpleNamespace:
-    """List tilings worth evaluating, the smallest among them: one array for each size."""
-    matmul, size = shape.kind is Kind.MATMUL, shape.tiled_size
-    channels = _blocks(shape.out_channels, config.columns if matmul else config.lanes, 8)
-    if shape.kind in (Kind.MATMUL, Kind.DEPTHWISE, Kind.MEAN):
-        channels = sorted({*channels, min(shape.out_channels, config.accumulators)})
-    depth = [shape.in_channels] if shape.folded else [1]
-    if matmul and not shape.folded:
-        blocks = _blocks(shape.in_channels, config.rows, 6)
-        depth = sorted({1, min(4, shape.in_channels), *blocks})
-    across = _parts(size[1], 40 if size[0] == 1 else 5)
-    axes = _parts(size[0], 14), across, channels, depth, [1, 2]
-    grid = np.meshgrid(*(np.array(axis, np.int64) for axis in axes), indexing="ij")
-    names = ("rows", "cols", "channels", "depth", "slots")
-    t = SimpleNamespace(**dict(zip(names, (axis.ravel() for axis in grid), strict=True)))
-    zero = 0 * t.rows
-    t.down, t.across = _up(size[0], t.rows), _up(size[1], t.cols)
-    t.groups = _up(shape.out_channels, t.channels)
-    t.steps = _up(shape.in_channels, t.depth) if matmul else zero + 1
-    t.in_channels = t.depth if matmul else t.channels
-    t.in_rows, t.in_cols = _needed(shape, 0, t.rows), _needed(shape, 1, t.cols)
-    pixels = t.in_rows * t.in_cols * t.in_channels
-    *sources, last = (place is not Residency.SRAM for place in places)
-    buffers = zip(shape.in_bytes, sources, strict=True)
-    t.image_bytes = np.stack([_padded(pixels * each) * there for each, there in buffers])
-    if matmul:
-        weights = _up(t.channels, config.columns) * config.columns * shape.taps * t.depth
-    else:
-        weights = t.channels * shape.taps * shape.weight_bytes
-    tables = t.channels * shape.table_bytes + shape.fixed_bytes
-    t.table_bytes = _padded(tables + weights * (t.steps == 1))
-    t.weight_bytes = _padded(weights * (t.steps > 1))
-    mean = shape.kind is Kind.MEAN
-    results = t.channels if mean else t.rows * t.cols * t.channels
-    t.out_bytes = _padded(results * shape.out_bytes) * last
-    t.sums = results if matmul or mean or shape.kind is Kind.DEPTHWISE else zero
-    spots = shape.images * t.down * t.across
-    t.image_slots = np.minimum(t.slots, spots * (t.steps if matmul else t.groups))
-    # While the array works with one group's tables, the vector unit may need those before them.
-    t.table_slots = np.minimum(np.where(t.slots == 2, 3, 1), t.groups)
-    t.out_slots = np.minimum(t.slots, (shape.images if mean else spots) * t.groups)
-    t.sum_slots = t.out_slots if matmul else zero + 1
-    t.room = (
-        t.image_bytes.sum(0) * t.image_slots
-        + t.table_bytes * t.table_slots
-        + t.weight_bytes * t.slots
-        + t.out_bytes * t.out_slots
-    )
-    return t
-
-
 def _needed(shape: LayerShape, axis: int, size: Ints) -> Ints:
-    """Return the rows or columns of the image that a tile needs, at most."""
     if shape.kind is Kind.MEAN:
         return size
     needed: Ints = (size - 1) * shape.strides[axis] + shape.reach[axis]
@@ -286,79 +319,7 @@ def _parts(size: int, most: int) -> list[int]:
 
 
 def _blocks(size: int, unit: int, most: int) -> list[int]:
-    """List sizes of parts that are whole blocks of the machine."""
     return [min(size, unit * part) for part in _parts(_up(size, unit), most)]
-
-
-def _cycles(
-    t: SimpleNamespace, shape: LayerShape, places: tuple[Residency, ...], config: Config
-) -> Any:
-    spots = shape.images * t.down * t.across
-    tiles = spots * t.groups
-    transfers, moved = _traffic(t, shape, places, config)
-    array, vector = _array(t, shape, config, tiles * t.steps), _vector(t, shape, config, tiles)
-    dma = transfers * config.dma_latency + moved / config.dma_bytes_per_cycle
-    units = np.stack([array, vector, dma])
-    total, slowest = units.sum(0), units.max(0)
-    # The first tile is loaded before, and the last is stored after, all the overlap.
-    return np.where(t.slots == 2, slowest + ENDS * (total - slowest) / tiles, total) + tiles
-
-
-def _array(t: SimpleNamespace, shape: LayerShape, config: Config, count: Ints) -> Any:
-    if shape.kind is not Kind.MATMUL:
-        return count * 0
-    pixels = 0
-    for rows, downs in _ends(shape.out_size[0], t.rows):
-        for cols, acrosses in _ends(shape.out_size[1], t.cols):
-            pixels = pixels + downs * acrosses * np.maximum(rows * cols, config.rows)
-    outs = sum(n * _up(c, config.columns) for c, n in _ends(shape.out_channels, t.channels))
-    if shape.folded:
-        blocks = shape.kernel[0] * _up(shape.kernel[1] * shape.in_channels, config.rows)
-    else:
-        ins = sum(n * _up(c, config.rows) for c, n in _ends(shape.in_channels, t.depth))
-        blocks = shape.taps * ins
-    return count * (config.rows + config.columns) + shape.images * pixels * blocks * outs
-
-
-def _vector(t: SimpleNamespace, shape: LayerShape, config: Config, tiles: Ints) -> Any:
-    groups = sum(n * _up(c, config.lanes) for c, n in _ends(shape.out_channels, t.channels))
-    out, summed = math.prod(shape.out_size), math.prod(shape.in_size)
-    instructions, passes = {
-        Kind.MATMUL: (1, out),
-        Kind.DEPTHWISE: (2, out * (shape.taps + 1)),
-        Kind.ADD: (1, out * len(shape.in_bytes)),
-        Kind.POOL: (1, out * shape.taps),
-        Kind.MEAN: (2, summed + out),
-    }[shape.kind]
-    return instructions * tiles * config.vector_latency + shape.images * passes * groups
-
-
-def _traffic(
-    t: SimpleNamespace, shape: LayerShape, places: tuple[Residency, ...], config: Config
-) -> tuple[Any, Any]:
-    """Transfers, and their bytes on the bus: images, tables and weights, results."""
-    spots = shape.images * t.down * t.across
-    # Tables are loaded once, parts of the weights for each tile.
-    parts = spots * t.groups * t.steps * (t.steps > 1)
-    count = t.groups * (t.table_bytes > 0) + parts
-    moved = t.groups * t.table_bytes + parts * t.weight_bytes
-    again = t.groups
-    if shape.kind is Kind.MATMUL:
-        # Tiles of the image are loaded again for each group of output channels, unless they stay.
-        again = np.where((t.down * t.across == 1) & (t.steps == 1), 1, t.groups) * t.steps
-    box, size = (t.in_rows, t.in_cols, t.in_channels), shape.image(False)
-    for each, place in zip(shape.in_bytes, places[:-1], strict=True):
-        if place is not Residency.SRAM:
-            count = count + again * spots
-            moved = moved + again * spots * _bus(box, size, each, place, config)
-    if places[-1] is not Residency.SRAM:
-        box, stored = (t.rows, t.cols, t.channels), spots * t.groups
-        if shape.kind is Kind.MEAN:
-            box, stored = (t.rows * 0 + 1, t.rows * 0 + 1, t.channels), shape.images * t.groups
-        size = shape.image(True)
-        count = count + stored
-        moved = moved + stored * _bus(box, size, shape.out_bytes, places[-1], config)
-    return count, moved
 
 
 def _bus(box: Any, size: Any, each: int, place: Residency, config: Config) -> Any:
@@ -376,3 +337,7 @@ def _bus(box: Any, size: Any, each: int, place: Residency, config: Config) -> An
 def _ends(size: int, part: Ints) -> tuple[tuple[Ints, Ints], tuple[Ints, Any]]:
     """Return the sizes of parts and how many there are: the full ones, and what is left."""
     return (part, size // part), (size % part, (size % part > 0).astype(np.int64))
+
+
+def _in_blocks(size: int, part: Ints, unit: int) -> Any:
+    return sum(count * _up(one, unit) for one, count in _ends(size, part))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tvm import ir, relax
+from tvm.ir.supply import UniqueNameSupply
 
 from ...errors import CompileError
 from ...ir import graph
@@ -93,51 +94,35 @@ def regions(mod: ir.IRModule) -> dict[str, relax.Function]:
 
 
 class _Reader:
-    """One walk over a region's function."""
-
     def __init__(self, function: relax.Function) -> None:
         self.function = function
         # What each variable holds: itself if it is a tensor, else its value.
         self.bound: dict[int, relax.Expr] = {key(param): param for param in function.params}
-        self.names: dict[int, str] = {}
-        self.taken: set[str] = set()
-        self.found: list[tuple[LayerMatch, list[relax.Var], relax.Var]] = []
         self.read: dict[int, LayerMatch] = {}
 
     def region(self) -> Region:
-        function = self.function
-        for block in function.body.blocks:
-            for var, bound in ((binding.var, binding.value) for binding in block.bindings):
-                self.bound[key(var)] = self.bound.get(key(bound), bound)
-                if isinstance(bound, relax.Call):
-                    match, operands = self._call(bound)
-                    self.found.append((match, [self._tensor(one) for one in operands], var))
-                    self.bound[key(var)] = var
-        layouts = sorted({match.layout for match, _, _ in self.found if match.layout})
+        function, found = self.function, []
+        for var, held in bindings(function.body):
+            self.bound[key(var)] = self.bound.get(key(held), held)
+            if isinstance(held, relax.Call):
+                match, operands = self._call(held)
+                found.append((match, [self._tensor(one) for one in operands], var))
+                self.bound[key(var)] = var
+        layouts = sorted({match.layout for match, _, _ in found if match.layout})
         check(len(layouts) <= 1, "the region has images in NCHW and in NHWC", CONVERT)
-        variables = [*function.params, *(made for _, _, made in self.found)]
-        named = [(self._name(var), var) for var in variables]
-        values = {name: value(name, var, (*layouts, "NCHW")[0]) for name, var in named}
+        variables = [*function.params, *(made for *_, made in found)]
+        unique, layout = UniqueNameSupply(), (*layouts, "NCHW")[0]
+        names = {var: str(unique.fresh_name(var.name)) for var in variables}
+        values = {name: value(name, var, layout) for var, name in names.items()}
         out = self.bound.get(key(function.body.body), function.body.body)
         outputs = list(out.fields) if isinstance(out, relax.Tuple) else [out]
         layers = []
-        for match, operands, made in self.found:
-            inputs = tuple(self._name(var) for var in operands)
-            layers.append(replace(match.layer, inputs=inputs, output=self._name(made)))
-        inputs = tuple(self._name(param) for param in function.params)
-        results = tuple(self._name(self._tensor(var)) for var in outputs)
+        for match, operands, made in found:
+            inputs = tuple(names[var] for var in operands)
+            layers.append(replace(match.layer, inputs=inputs, output=names[made]))
+        inputs = tuple(names[param] for param in function.params)
+        results = tuple(names[self._tensor(var)] for var in outputs)
         return Region(inputs, results, values, tuple(layers))
-
-    def _name(self, var: relax.Var) -> str:
-        """Name a value, each another name."""
-        if key(var) not in self.names:
-            name, count = str(var.name), 0
-            while name in self.taken:
-                count += 1
-                name = f"{var.name}_{count}"
-            self.taken.add(name)
-            self.names[key(var)] = name
-        return self.names[key(var)]
 
     def _tensor(self, expr: relax.Expr) -> relax.Var:
         found = self.bound.get(key(expr), expr)
@@ -145,7 +130,6 @@ class _Reader:
         return found
 
     def _call(self, call: relax.Call) -> tuple[LayerMatch, list[relax.Expr]]:
-        """Read a call of a composite function, or of an operator on its own."""
         function = self.bound.get(key(call.op), call.op)
         if isinstance(function, ir.Op):
             match = find(call)
@@ -170,3 +154,8 @@ class _Reader:
         inside = all(key(one) in places for one in match.inputs)
         check(inside, f"{name!r} computes more than its one layer", "split its pattern")
         return match, [places[key(one)] for one in match.inputs]
+
+
+def bindings(body: relax.SeqExpr) -> list[tuple[relax.Var, relax.Expr]]:
+    """List the variables and values that a body binds, in order."""
+    return [(one.var, one.value) for block in body.blocks for one in block.bindings]

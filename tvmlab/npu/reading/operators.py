@@ -1,8 +1,7 @@
 """Read layers from the graph: an operator, and the clips and changes of scale around it.
 
-Scales become the numbers of `tvmlab.qnn.arithmetic`. Zero points of products go into the bias:
-``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and a number for each output channel, also at
-the borders, where padding is zx.
+Zero points of products go into the bias: ``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and
+a number for each output channel, also at the borders, where padding is zx.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ import numpy.typing as npt
 from tvm import ir, relax, tirx
 
 from ...errors import CompileError
-from ...ir import checks, windows
+from ...ir import checks, dialect, windows
 from ...ir.graph import is_call
 from ...qnn import config, frameworks
 from ...qnn.fixed_point import fixed_point_multipliers
 from ...qnn.operands import CallOperands
 from ...qnn.rescale import multiplier
-from ..isa import Dtype, PoolKind, Rounding
+from ..isa import INT32, Dtype, PoolKind, Rounding
 from ..layers import Add, Convolution, Layer, Mean, Pair, Pool, Rescale, Side, Sides, Value, View
 
 Array = npt.NDArray[Any]
 NARROW = ("int8", "uint8")
-INT32 = checks.limits("int32")
 #: No change of scale: sums as they are.
 SUMS = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
 #: The names of a layer's inputs and output until they are known.
@@ -208,22 +206,19 @@ def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
     own = int(given.attributes["axis"]) % max(len(shape), 1)
     by_channel = not found.ndim or (own == axis and found.size == channels)
     check(by_channel, f"qnn.requantize has a scale for each place along axis {own}, no channel's")
-    numbers = _multipliers(multiplier(found, out_scale), way(given))
-    return Rescale(*numbers, int(out_zero), *checks.limits(dtype)), int(zero)
-
-
-def _multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Array, Array]:
-    """Write ratios of scales as the vector unit reads them: a way, multipliers and shifts."""
-    none = np.zeros(0, np.int32)
+    ratio, rounding = multiplier(found, out_scale), way(given)
+    factors, shifts = SUMS.multipliers, SUMS.shifts
     if rounding is Rounding.TFLITE_FLOAT64:  # saturates, which `NONE` does not
-        return rounding, np.atleast_1d(np.float64(1) if ratio is None else ratio), none
-    if ratio is None:
-        return Rounding.NONE, none, none
-    if rounding is Rounding.ONNX:
+        factors = np.atleast_1d(np.float64(1) if ratio is None else ratio)
+    elif ratio is None:
+        rounding = Rounding.NONE
+    elif rounding is Rounding.ONNX:
         with np.errstate(over="ignore"):
-            return rounding, np.atleast_1d(finite(ratio.astype(np.float32))), none
-    factors, shifts = fixed_point_multipliers(np.atleast_1d(ratio))
-    return rounding, factors.astype(np.int32), shifts.astype(np.int32)
+            factors = np.atleast_1d(finite(ratio.astype(np.float32)))
+    else:
+        both = fixed_point_multipliers(np.atleast_1d(ratio))
+        factors, shifts = (one.astype(np.int32) for one in both)
+    return Rescale(rounding, factors, shifts, int(out_zero), *checks.limits(dtype)), int(zero)
 
 
 def finite(ratio: Array) -> Array:
@@ -235,12 +230,11 @@ def finite(ratio: Array) -> Array:
 
 def side(zero: Any, rounding: Rounding, ratio: Array | None) -> Side:
     """Make one side of an addition, with one scale; it is rescaled in integers."""
-    integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64) or ratio is None
-    check(integers, f"the vector unit rescales sides in integers, not by {rounding.name}")
     if ratio is None:
         return Side(int(zero), Rounding.NONE, 0, 0)
-    factor, shift = fixed_point_multipliers(ratio)
-    return Side(int(zero), rounding, int(factor), int(shift))
+    integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64)
+    check(integers, f"the vector unit rescales sides in integers, not by {rounding.name}")
+    return Side(int(zero), rounding, *map(int, fixed_point_multipliers(ratio)))
 
 
 def bits(value: Array) -> int:
@@ -275,7 +269,8 @@ def convolution(match: Composite) -> LayerMatch:
     name = f"{'depthwise' if depthwise else 'conv2d'} {kernel[0]}x{kernel[1]} {channels}->{outer}"
     if max(strides) > 1:
         name += f" /{strides[0]}" if strides[0] == strides[1] else f" /{strides[0]}x{strides[1]}"
-    made = _product(match, name, weights, layout.index("C"), window, pads, depthwise)
+    weights = weights[:, :, 0] if depthwise else weights
+    made = _product(match, name, weights, layout.index("C"), window, pads)
     return LayerMatch(made, (data,), match.root, layout)
 
 
@@ -284,9 +279,8 @@ def dense(match: Composite) -> LayerMatch:
     data = match.call.args[0]
     _data(data, 2)
     weights = constant(match.call.args[1], "weight").T[None, None]
-    name = f"dense {weights.shape[2]}->{weights.shape[3]}"
-    ones = (1, 1), (1, 1), (1, 1)
-    made = _product(match, name, weights, 1, ones, (0, 0, 0, 0), False)
+    name, one = f"dense {weights.shape[2]}->{weights.shape[3]}", (1, 1)
+    made = _product(match, name, weights, 1, (one, one, one), (0, 0, 0, 0))
     return LayerMatch(made, (data,), match.root)
 
 
@@ -298,14 +292,12 @@ def by_channel(call: relax.Call) -> bool:
 
 
 def _layout(layout: str, result: str) -> str:
-    """Check the order in which images and the result lie."""
     known = layout in ("NCHW", "NHWC") and result in ("", layout)
     check(known, f"the layout is {layout}, of the result {result}", "convert both to NCHW or NHWC")
     return str(layout)
 
 
 def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
-    """Check what is multiplied; return its shape."""
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"the data are {dtype}; the array multiplies int8 and uint8")
     check(len(shape) == ndim, f"the data have {len(shape)} dimensions; {ndim} are needed")
@@ -313,16 +305,15 @@ def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
 
 
 def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
-    """Return what is convolved without the pad before it, and the padding of both."""
     data, (top, left, bottom, right) = given["data"], _pads(given.attributes, given.name)
-    if is_call(data, "relax.nn.pad"):
-        widths, mode = [int(width) for width in data.attrs.pad_width], str(data.attrs.pad_mode)
-        value = float(data.attrs.pad_value)
-    elif is_call(data, "relax.relay.nn.pad"):  # as Relay has it: the value is an operand
-        widths = [int(width) for pair in data.attrs["pad_width"] for width in pair]
-        value, mode = scalar(data.args[1], "the pad's value"), str(data.attrs["pad_mode"])
-    else:
+    if not is_call(data, "relax.nn.pad", "relax.relay.nn.pad"):
         return data, (top, left, bottom, right)
+    widths = [int(width) for width in np.ravel(dialect.plain(data.attrs["pad_width"]))]
+    mode = str(data.attrs["pad_mode"])
+    if is_call(data, "relax.nn.pad"):
+        value = float(data.attrs["pad_value"])
+    else:  # as Relay has it: the value is an operand
+        value = scalar(data.args[1], "the pad's value")
     zero = given.zero_point("input_zero_point", given.dtype("data"))
     how = f"with {value:g}" if mode == "constant" else f"by {mode}"
     zeros = mode == "constant" and value == zero
@@ -334,35 +325,25 @@ def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     return data.args[0], (top + up, left + before, bottom + down, right + after)
 
 
-def _pads(a: dict[str, Any], call: str) -> Sides:
-    """Return the padding at the top, the left, the bottom and the right."""
-    padding = windows.padding([int(size) for size in a["padding"]], 2, call)
-    (top, bottom), (left, right) = padding
+def _pads(a: Any, call: str) -> Sides:
+    (top, bottom), (left, right) = windows.padding(list(map(int, a["padding"])), 2, call)
     return top, left, bottom, right
 
 
-def _steps(a: dict[str, Any], name: str, call: str) -> list[int]:
-    return windows.steps([int(size) for size in a[name]], 2, call, name)
+def _steps(a: Any, name: str, call: str) -> list[int]:
+    return windows.steps(list(map(int, a[name])), 2, call, name)
 
 
 def _product(
-    match: Composite,
-    name: str,
-    weights: Array,
-    axis: int,
-    window: _Window,
-    pads: Sides,
-    depthwise: bool,
+    match: Composite, name: str, weights: Array, axis: int, window: _Window, pads: Sides
 ) -> Convolution:
-    """Fold everything into one layer; `weights` are [kernel_h, kernel_w, inputs, outputs]."""
-    given, channels, dtype = operands(match.call), weights.shape[3], match.call.ty.dtype
+    given, channels, dtype = operands(match.call), weights.shape[-1], match.call.ty.dtype
     check(dtype == "int32", f"the sums are {dtype}; the accumulators are int32")
     zero = int(given.zero_point("input_zero_point", given.dtype("data")))
     zeros = given.zero_point("kernel_zero_point", weights.dtype.name, channels)
     weights = weights.astype(np.int32) - zeros.astype(np.int32)
-    weights = weights[:, :, 0] if depthwise else weights
     least, most = int(weights.min()), int(weights.max())
-    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
+    kind = "int16" if weights.ndim == 3 and not (least >= -128 and most <= 127) else "int8"
     low, high = checks.limits(kind)
     found = f"weights less their zero point go from {least} to {most}; the machine holds {kind}"
     check(low <= least and most <= high, found, "quantize the weights with zero point 0")
@@ -382,8 +363,7 @@ def _product(
     return Convolution(name, INPUTS[:1], OUTPUT, *values, *window[1:], pads, *match.sum_ends, scale)
 
 
-def _window(kernel: Sequence[int], a: dict[str, Any], call: str) -> _Window:
-    """Check that the machine's instructions slide a window; return its sizes as pairs."""
+def _window(kernel: Sequence[int], a: Any, call: str) -> _Window:
     (kh, kw), (sh, sw), (dh, dw) = kernel, _steps(a, "strides", call), _steps(a, "dilation", call)
     found = f"a window of {kh}x{kw} by steps of {[sh, sw]} with dilation {[dh, dw]}"
     most = f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
@@ -432,14 +412,12 @@ def integer_add(match: Composite) -> LayerMatch:
 
 
 def _side(expr: relax.Expr) -> tuple[Side, relax.Expr]:
-    """Read one side of an addition of int32: a requantize of 8 bits, or int32 as they are."""
     if not is_call(expr, "relax.qnn.requantize") or str(expr.args[0].ty.dtype) not in NARROW:
         return _PLAIN, expr
     return _rescaled(expr, False), expr.args[0]
 
 
 def _rescaled(call: relax.Call, sums: bool) -> Side:
-    """Read a requantize of an addition's sums, or of one side."""
     given = operands(call)
     scale, zero, out_scale, out_zero = scales(given)
     kept, wide = (out_zero, zero) if sums else (zero, out_zero)
@@ -451,7 +429,6 @@ def _rescaled(call: relax.Call, sums: bool) -> Side:
 def _addition(
     match: Composite, sides: Any, shift: int, out: Side, inputs: tuple[relax.Expr, ...] = ()
 ) -> LayerMatch:
-    """Make the layer; both sides are computed tensors of one shape."""
     inputs = inputs or tuple(match.call.args[:2])
     for one, name in zip(inputs, ("lhs", "rhs"), strict=True):
         constant = isinstance(one, ir.GenericConst)
@@ -466,18 +443,15 @@ def _addition(
 
 def max_pool(match: Composite) -> LayerMatch:
     """Read nn.max_pool2d."""
-    names = ("pool_size", "strides", "dilation", "padding", "layout", "out_layout")
-    attributes = {name: getattr(match.call.attrs, name) for name in names}
-    return _pool(match, attributes, PoolKind.MAX, (0, 0, 0, 0), False)
+    return _pool(match, match.call.attrs, PoolKind.MAX, (0, 0, 0, 0), False)
 
 
 def average_pool(match: Composite) -> LayerMatch:
     """Read qnn.avg_pool2d; the numbers are those that the reference averages with."""
     given = match.bare()
     a, dtype = given.attributes, given.dtype("data")
-    parts = ("input", "output")
-    ratio = [given.scale(f"{part}_scale") for part in parts]
-    zeros = [int(given.zero_point(f"{part}_zero_point", dtype)) for part in parts]
+    ratio = [given.scale(f"{part}_scale") for part in ("input", "output")]
+    zeros = [int(given.zero_point(f"{part}_zero_point", dtype)) for part in ("input", "output")]
     rounding = config.resolve(given.name, a["rounding"]).rounding
     kind, numbers = PoolKind.AVERAGE, (0, 0)
     if rounding == "ONNX":
@@ -493,9 +467,7 @@ def average_pool(match: Composite) -> LayerMatch:
     return _pool(match, a, kind, (*zeros, *numbers), bool(a["count_include_pad"]))
 
 
-def _pool(
-    match: Composite, a: dict[str, Any], kind: PoolKind, numbers: Any, count_pad: bool
-) -> LayerMatch:
+def _pool(match: Composite, a: Any, kind: PoolKind, numbers: Any, count_pad: bool) -> LayerMatch:
     data, what = match.call.args[0], match.name().removeprefix("nn.").removeprefix("qnn.")
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
@@ -544,15 +516,14 @@ def view(match: Composite) -> LayerMatch:
     (_, before), (_, after) = tensor(data, "the data"), tensor(match.root, "the result")
     check(not isinstance(data, ir.GenericConst), "it reshapes a constant", "fold constants")
     check(match.root.same_as(match.call), "something stands behind the reshape")
-    layout = None
-    if before != after:
-        image, row = (before, after) if len(before) == 4 else (after, before)
-        layouts = [
-            layout
-            for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
-            if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
-        ]
-        found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
-        check(layouts, found, "the machine takes images of one pixel as rows, and back")
-        layout = layouts[0] if len(layouts) == 1 else None
+    image, row = (before, after) if len(before) == 4 else (after, before)
+    layouts = [
+        layout
+        for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
+        if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
+    ]
+    found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
+    fix = "the machine takes images of one pixel as rows, and back"
+    check(layouts or before == after, found, fix)
+    layout = layouts[0] if len(layouts) == 1 and before != after else None
     return LayerMatch(View("reshape", INPUTS[:1], OUTPUT), (data,), match.root, layout)

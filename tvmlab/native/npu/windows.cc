@@ -1,4 +1,5 @@
-// Windows of a tile to one number each, and sums over all of its pixels.
+// What the vector unit does with windows of a tile: convolutions of each channel by itself,
+// poolings, and sums over all pixels.
 #include <algorithm>
 #include <limits>
 
@@ -7,24 +8,27 @@
 namespace tvmlab::npu {
 namespace {
 
+// Sums that wrap, so in unsigned arithmetic.
+TVMLAB_NPU_CLONES
+void MultiplyAdd(const int32_t* x, const int32_t* weights, int64_t count, uint32_t* sums) {
+  for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<uint32_t>(x[i] * weights[i]);
+}
+
 // The taps of a window that lie in the tile, and how many lie in the padded tile.
 struct Taps {
   int64_t first, end, padded;
 
   Taps(const Axis& axis, int64_t output, int64_t pad_after) {
-    const int64_t start = axis.At(output, 0);
-    first = Until(0, start, axis);
-    end = std::max(first, Until(axis.in, start, axis));
-    padded = Until(axis.in + pad_after, start, axis);
+    // The first tap whose place is not below `place`.
+    const auto until = [&](int64_t place) {
+      const int64_t ahead = std::max<int64_t>(place - axis.At(output, 0), 0);
+      return std::clamp<int64_t>(CeilDiv(ahead, axis.dilation), 0, axis.kernel);
+    };
+    first = until(0);
+    end = std::max(first, until(axis.in));
+    padded = until(axis.in + pad_after);
   }
   int64_t inside() const { return end - first; }
-
- private:
-  // The first tap whose place is not below `place`.
-  static int64_t Until(int64_t place, int64_t start, const Axis& axis) {
-    return std::clamp<int64_t>(CeilDiv(std::max<int64_t>(place - start, 0), axis.dilation), 0,
-                               axis.kernel);
-  }
 };
 
 int64_t Lowest(Dtype dtype) {
@@ -52,6 +56,33 @@ double Mean(const Pool& pool, int64_t sum, float real, int64_t inside, int64_t p
 }
 
 }  // namespace
+
+void Machine::Execute(const Depthwise& d) {
+  const Axis rows = npu::Rows(d), cols = npu::Cols(d);
+  const auto channels = static_cast<size_t>(d.in.channels);
+  std::vector<int32_t> weights(static_cast<size_t>(d.kernel_h) * d.kernel_w * channels);
+  Widen(&sram_[static_cast<size_t>(d.weights)], d.weight_dtype,
+        static_cast<int64_t>(weights.size()), weights.data());
+  std::vector<uint32_t> bias;
+  if (d.bias >= 0) bias = Table<uint32_t>(d.bias, d.in.channels);
+  const std::vector<int32_t> padding(channels, d.pad_value);
+  std::vector<int32_t> pixel(channels);
+  uint32_t* sums = Sums(d.sums);
+  for (int64_t y = 0; y < d.out_rows; ++y) {
+    for (int64_t x = 0; x < d.out_cols; ++x, sums += channels) {
+      if (d.bias >= 0) std::copy(bias.begin(), bias.end(), sums);
+      const int32_t* tap = weights.data();
+      for (int64_t i = 0; i < d.kernel_h; ++i) {
+        for (int64_t j = 0; j < d.kernel_w; ++j, tap += channels) {
+          const int64_t row = rows.At(y, i), col = cols.At(x, j);
+          const bool inside = rows.Inside(row) && cols.Inside(col);
+          if (inside) Widen(Pixel(d.in, row, col), d.in.dtype, d.in.channels, pixel.data());
+          MultiplyAdd(inside ? pixel.data() : padding.data(), tap, d.in.channels, sums);
+        }
+      }
+    }
+  }
+}
 
 void Machine::Execute(const Pool& pool) {
   const View in = pool.in, out = pool.out();

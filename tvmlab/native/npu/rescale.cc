@@ -1,7 +1,7 @@
-// Sums to a scale: accumulators to a view in SRAM.
-#include <algorithm>
-
+// Numbers brought to another scale: sums to a view in SRAM, and two views added.
 #include "rescale.h"
+
+#include <algorithm>
 
 namespace tvmlab::npu {
 namespace {
@@ -28,8 +28,8 @@ inline void Fixed(const uint32_t* sums, int64_t count, const int32_t* multiplier
 }
 
 TVMLAB_NPU_CLONES
-void Onnx(const uint32_t* sums, int64_t count, const float* multipliers, Limits limits,
-          int32_t* out) {
+void OnnxSums(const uint32_t* sums, int64_t count, const float* multipliers, Limits limits,
+              int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float even = __builtin_rintf(static_cast<float>(Sum(sums[i], limits)) * multipliers[i]);
     out[i] = Clip(static_cast<double>(even) + limits.zero_point, limits.low, limits.high);
@@ -50,6 +50,45 @@ template <typename T>
 std::vector<T> Spread(std::vector<T> table, int64_t channels) {
   table.resize(static_cast<size_t>(channels), table.front());
   return table;
+}
+
+// One side at the scale that both have in common: an int32 that wraps. In place.
+template <Rounding kRounding>
+void Scale(int32_t* x, int64_t count, int32_t left, Add::Side side) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t shifted = WrappingShift(int64_t{x[i]} - side.zero, left);
+    x[i] = Wrap32(Multiply<kRounding>(shifted, side.multiplier, side.shift));
+  }
+}
+
+template <Rounding kRounding>
+void Finish(const int32_t* lhs, const int32_t* rhs, int64_t count, const Add& add, int32_t* out) {
+  const bool wraps = add.to.dtype == Dtype::kInt32;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t sum = Wrap32(int64_t{lhs[i]} + rhs[i]);
+    int64_t x = Multiply<kRounding>(sum, add.out_multiplier, add.out_shift) + add.out_zero;
+    if (wraps) x = Wrap32(x);
+    out[i] = static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(x, add.low), add.high));
+  }
+}
+
+// A product and a sum with one rounding to float32, by way of float64.
+TVMLAB_NPU_INLINE float Fused(double x, float factor, float plus) {
+  return static_cast<float>(x * factor + plus);
+}
+
+struct Ratios {
+  float lhs, rhs, common;
+  double low, high;
+};
+
+TVMLAB_NPU_CLONES
+void OnnxAdd(const int32_t* lhs, const int32_t* rhs, int64_t count, Ratios ratios, int32_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float right = Fused(rhs[i], ratios.rhs, ratios.common);
+    const float sum = Fused(lhs[i], ratios.lhs, right);
+    out[i] = Clip(__builtin_rintf(sum), ratios.low, ratios.high);
+  }
 }
 
 }  // namespace
@@ -73,7 +112,7 @@ void Machine::Execute(const Requantize& r) {
       requantize(sums, r.channels, multipliers.data(), limits, row.data());
     });
   };
-  if (r.rounding == Rounding::kOnnx) return real(Onnx, Table<float>(r.multipliers, r.tables()));
+  if (r.rounding == Rounding::kOnnx) return real(OnnxSums, Table<float>(r.multipliers, r.tables()));
   if (r.rounding == Rounding::kTfliteFloat64) {
     return real(TfliteFloat64, Table<double>(r.multipliers, r.tables()));
   }
@@ -91,6 +130,35 @@ void Machine::Execute(const Requantize& r) {
       Fixed<way()>(sums, r.channels, multipliers.data(), shifts.data(), limits, row.data());
     });
   });
+}
+
+void Machine::Execute(const Add& add) {
+  const bool onnx = add.out_rounding == Rounding::kOnnx;
+  // Without a right side the ratio is 0, so that the rest stays what the sums have in common.
+  const Ratios ratios{FloatOf(add.lhs.multiplier), add.both() ? FloatOf(add.rhs.multiplier) : 0,
+                      FloatOf(add.out_multiplier), static_cast<double>(add.low),
+                      static_cast<double>(add.high)};
+  std::vector<int32_t> rows(static_cast<size_t>(2 * add.channels));
+  int32_t *lhs = rows.data(), *rhs = lhs + add.channels;
+  const auto read = [&](const Add::Side& side, int64_t y, int64_t x, int32_t* to) {
+    Widen(Pixel(side.view, y, x), side.view.dtype, add.channels, to);
+    if (onnx) return;
+    WithFixedPoint(side.rounding,
+                   [&](auto way) { Scale<way()>(to, add.channels, add.left_shift, side); });
+  };
+  for (int64_t y = 0; y < add.rows; ++y) {
+    for (int64_t x = 0; x < add.cols; ++x) {
+      read(add.lhs, y, x, lhs);
+      if (add.both()) read(add.rhs, y, x, rhs);
+      if (onnx) {
+        OnnxAdd(lhs, rhs, add.channels, ratios, lhs);
+      } else {
+        WithFixedPoint(add.out_rounding,
+                       [&](auto way) { Finish<way()>(lhs, rhs, add.channels, add, lhs); });
+      }
+      Narrow(lhs, add.to.dtype, add.channels, Pixel(add.to, y, x));
+    }
+  }
 }
 
 }  // namespace tvmlab::npu
