@@ -16,8 +16,8 @@ from tests.qnn.graphs import equal, well_typed
 from tests.qnn.run import run
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
-from tvmlab.qnn.transform.context import QUANTIZES, bindings, operator
 from tvmlab.qnn.transform.fake_quantization import Rewriter, rounding_of
+from tvmlab.qnn.transform.reading import QUANTIZES, bindings, operator
 
 
 def both(mod, rounding="None"):

@@ -14,32 +14,16 @@ from tvm import ir, relax
 
 from ...errors import InputError
 from ...ir import checks, dialect
+from ...ir.checks import Array
 from ...ir.graph import live, no_collection
 from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
 from .. import arithmetic
 from ..config import ROUNDINGS
 from ..operator import NARROW, QUANTIZED
-from . import elementwise, products
-from .context import (
-    DEQUANTIZES,
-    QUANTIZES,
-    Array,
-    Context,
-    NotQuantizable,
-    QuantizedValue,
-    QuantParams,
-    Rule,
-    array_of,
-    bindings,
-    calls,
-    channel_count,
-    known,
-    leaves,
-    operator,
-    require,
-    typed,
-)
+from . import elementwise, products, reading
+from .context import Context, Rule
 from .elementwise import MOVES, limits, move_constant
+from .values import NotQuantizable, QuantizedValue, QuantParams, known, require
 
 #: The attribute of a function in which an importer says how its format rounds.
 ROUNDING = "qnn.rounding"
@@ -142,7 +126,8 @@ class Rewriter:
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; return the same object where nothing changes."""
-        if not any(operator(value) in QUANTIZES for _, value in bindings(function.body)):
+        values = (value for _, value in reading.bindings(function.body))
+        if not any(reading.operator(value) in reading.QUANTIZES for value in values):
             return function
         with _deep_recursion():
             made = self._body(function.body)
@@ -167,18 +152,18 @@ class Rewriter:
             return body
         kinds = (relax.BindingBlock, relax.DataflowBlock)
         made = [kinds[dataflow](bindings) for dataflow, bindings in live(blocks, body.body)]
-        return typed(relax.SeqExpr(made, body.body), body.ty)
+        return reading.typed(relax.SeqExpr(made, body.body), body.ty)
 
     def _binding(self, binding: relax.Binding) -> relax.Binding | None:
         """Return what a binding becomes; None if it was emitted."""
         var, value, context = binding.var, binding.value, self.context
         if not isinstance(binding, relax.VarBinding):
             return binding
-        if operator(value):
+        if reading.operator(value):
             context.calls[var] = value
-            if value.op.name in DEQUANTIZES:
+            if value.op.name in reading.DEQUANTIZES:
                 return self._dequantize(binding, value)
-            if value.op.name in QUANTIZES:
+            if value.op.name in reading.QUANTIZES:
                 return self._quantize(binding, value)
             return self._call(binding, value)
         if isinstance(value, tvm.ir.GenericConst):
@@ -200,8 +185,10 @@ class Rewriter:
                 if name in products.PRODUCTS:
                     return self._dequantized(binding, read)
         made = self._renamed(value)
-        with contextlib.suppress(NotQuantizable):
-            made = self._simplified(var, made)
+        dtype = str(getattr(var.ty, "dtype", ""))
+        if name == "relax.clip" and dtype in NARROW:  # as importers of TensorFlow Lite write it
+            found, (least, most) = limits(made), checks.limits(dtype)
+            made = made.args[0] if found and found[0] <= least and found[1] >= most else made
         if made is value:
             return binding
         self.changed = True
@@ -216,24 +203,27 @@ class Rewriter:
         operands = [value.expr, *self.context.params(value)]
         attributes = {"out_dtype": "float32", "axis": value.axis}
         made = dialect.call("relax.qnn.dequantize", operands, attributes)
-        return relax.VarBinding(binding.var, typed(made, binding.var.ty))
+        return relax.VarBinding(binding.var, reading.typed(made, binding.var.ty))
 
     def _array(self, expr: Any) -> Array | None:
         """Return a constant's value, of any dtype; None for anything else."""
-        return self.context.numbers.get(expr) if isinstance(expr, relax.Var) else array_of(expr)
+        if isinstance(expr, relax.Var):
+            return self.context.numbers.get(expr)
+        return reading.array_of(expr)
 
     def _renamed(self, value: relax.Call) -> relax.Call:
         args = [self._name(arg) for arg in value.args]
         if all(a.same_as(b) for a, b in zip(args, value.args, strict=True)):
             return value
-        return typed(relax.Call(value.op, args, value.attrs, value.ty_args, value.span), value.ty)
+        made = relax.Call(value.op, args, value.attrs, value.ty_args, value.span)
+        return reading.typed(made, value.ty)
 
     def _name(self, expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, relax.Var):
             return self.aliases.get(expr, expr)
-        if isinstance(expr, relax.Tuple) and any(leaf in self.aliases for leaf in leaves(expr)):
-            return relax.Tuple([self._name(field) for field in expr.fields])
-        return expr
+        if not isinstance(expr, relax.Tuple) or not self.aliases.keys() & reading.leaves(expr):
+            return expr
+        return relax.Tuple([self._name(field) for field in expr.fields])
 
     def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, data, context = binding.var, self._name(value.args[0]), self.context
@@ -277,30 +267,12 @@ class Rewriter:
             attributes = {"out_dtype": dtype, "axis": read.axis, "rounding": context.ties}
             made = dialect.call("relax.qnn.quantize", [data, *context.params(read)], attributes)
             self.changed = True
-            return relax.VarBinding(var, typed(made, value.ty))
+            return relax.VarBinding(var, reading.typed(made, value.ty))
         self.changed = True
         if expr.same_as(var):
             return None
         self.aliases[var] = expr
         return relax.VarBinding(var, expr)
-
-    def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """Read what TensorFlow Lite's importer makes: clips to dtypes' ends, averages in int32."""
-        dtype, made = str(getattr(var.ty, "dtype", "")), self.context.calls
-        if calls(call, "clip") and dtype in NARROW:
-            found, (least, most) = limits(call), checks.limits(dtype)
-            return call.args[0] if found and found[0] <= least and found[1] >= most else call
-        if not calls(call, "astype") or not calls(pool := made.get(call.args[0]), "nn.avg_pool2d"):
-            return call
-        wide = made.get(pool.args[0])
-        if not calls(wide, "astype") or dtype not in ("int8", "uint8"):
-            return call
-        if (str(wide.ty.dtype), str(wide.args[0].ty.dtype)) != ("int32", dtype):
-            return call
-        one, zero = self.context.params(QuantParams(1.0, 0, dtype))
-        attributes = products.pooling_attributes(pool) | {"rounding": self.rounding}
-        operands = [wide.args[0], one, zero, one, zero]
-        return typed(dialect.call("relax.qnn.avg_pool2d", operands, attributes), call.ty)
 
 
 def _read(
@@ -310,14 +282,14 @@ def _read(
     require(integers in QUANTIZED, f"its integers are {integers}")
     require(real == "float32", f"its real values are {real}")
     name, ndim, unknown = call.op.name, int(ty.ndim), "its scale or zero point is not a constant"
-    scales, zeros = (known(array_of(arg), unknown) for arg in call.args[1:3])
+    scales, zeros = (known(reading.array_of(arg), unknown) for arg in call.args[1:3])
     axis, count = int(_attribute(call, "axis")) % max(ndim, 1), None
     if scales.size > 1 or zeros.size > 1:
         require(ndim >= 0, "it is quantized by channel, and its rank is not known")
-        count = channel_count(ty, axis)
+        count = reading.channel_count(ty, axis)
     scales = _one(checks.scale(scales, name, "scale", count))
     zeros = _one(checks.zero_point(zeros, name, "zero_point", integers, count))
-    array, ends = array_of(data), checks.limits(integers)
+    array, ends = reading.array_of(data), checks.limits(integers)
     if array is not None and array.size:
         ends = int(array.min()), int(array.max())
     return QuantizedValue(data, integers, scales, zeros, axis, *ends, array=array)
@@ -421,7 +393,7 @@ class DropClip(DFPatternCallback):
             return inner if low <= least and high >= most else post
         if before != "int32" or after not in NARROW or (low, high) != checks.limits(after):
             return post
-        zero = array_of(inner.args[4])
+        zero = reading.array_of(inner.args[4])
         if zero is None or not low <= int(zero.ravel()[0]) <= high or not _stays_in_int32(inner):
             return post
         attributes = {**dialect.attributes(inner), "out_dtype": after}
@@ -430,7 +402,7 @@ class DropClip(DFPatternCallback):
 
 def _stays_in_int32(requantize: relax.Call) -> bool:
     """Say whether constants show that no result of a requantize is beyond int32."""
-    scale, zero, out_scale, out_zero = (array_of(arg) for arg in requantize.args[1:])
+    scale, zero, out_scale, out_zero = (reading.array_of(arg) for arg in requantize.args[1:])
     if scale is None or zero is None or out_scale is None or out_zero is None:
         return False
     ends = checks.limits(str(requantize.args[0].ty.dtype))
