@@ -1,7 +1,7 @@
 """How scales are changed where a call leaves it open: Relay's `relay.qnn.op.requantize_config`.
 
-The attributes `rounding` and ``compute_dtype`` of an operator are ``"None"`` by default, which means
-what is configured in the surrounding ``with`` block of the same thread or task.
+The attributes `rounding` and ``compute_dtype`` of an operator are ``"None"`` by default, which
+takes what is configured in the surrounding ``with`` block of the same thread or task.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ _OUT = ("output_scale", "output_zero_point")
     relay={"out_dtype": ...},
     printed=("out_dtype", "axis", "rounding"),
     at_run_time=_OUT,
-    hint="quantize",
 )
 def quantize(
     numbers: Any,
@@ -88,7 +87,6 @@ def quantize(
     relay={"out_dtype": ...},
     printed=("out_dtype", "axis"),
     at_run_time=("input_scale", "input_zero_point"),
-    hint="dequantize",
 )
 def dequantize(
     numbers: Any,
@@ -182,7 +180,6 @@ def rescale_or_keep(
     relay={"out_dtype": ""},
     at_run_time=("input_zero_point", "output_zero_point"),
     wide=("input_scale",),
-    hint="requantize",
 )
 def requantize(
     numbers: Any,

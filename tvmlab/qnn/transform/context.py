@@ -55,10 +55,8 @@ class Context:
         return arithmetic.quantize(np.asarray(value, np.float32), scale, params.zero, **how)
 
     def constant(self, value: npt.ArrayLike, dtype: str) -> relax.Expr:
-        """Return a constant; equal small ones are shared."""
+        """Return a constant; equal ones are shared."""
         array = np.array(value, dtype, order="C")
-        if array.nbytes > 4096:
-            return relax.const(array, dtype)
         key = (dtype, array.shape, array.tobytes())
         return self._constants.setdefault(key, relax.const(array, dtype))
 

@@ -1,12 +1,10 @@
 """Operators that move or cut values, functions of one value, sums and products by element.
 
-Moving, copying, taking the largest and cutting keep the order of numbers. So each can be done
-before or after rounding. A relu, clip, maximum or minimum waits until the integers have the
-parameters of the quantize, where it is exact, and where mostly the dtype has the same limits.
-
-The others become calls of the quantized operator. A constant added to sums is their bias; sums
-added to something, unrounded, are added in int32 at a scale fine enough for every step to be seen.
-Hard swish comes from the importers as four operators, none of which is quantized.
+Moving, copying, maxima and clips keep the order of numbers, so they can come before or after the
+rounding. A relu, clip, maximum or minimum waits until the integers have the parameters of the
+quantize, where it is exact. The others become calls of the quantized operator. A constant added to
+sums is their bias; other unrounded sums are added in int32 at a fine scale. The importers write
+hard swish as four operators, none of which is quantized.
 """
 
 from __future__ import annotations

@@ -35,26 +35,25 @@ _OF_ONE = {*MOVES, "relax.astype", "relax.clip", "relax.nn.relu"}
 
 @tvm.transform.module_pass(opt_level=0, name="FakeQuantizationToInteger")
 class FakeQuantizationToInteger:
-    """The pass: a quantized network that computes in floats in, one that computes in integers out.
+    """The pass: make a quantized network that computes in floats compute in integers.
 
     Frontends import a quantized network as float operators between ``R.dequantize`` and
-    ``R.quantize``. Each operator between them that has an integer form gets it::
+    ``R.quantize``. The pass replaces each operator between them that has an integer form::
 
         [nn.pad ->] qnn.conv2d -> nn.bias_add -> qnn.requantize [-> clip]
 
-    with constant weights and biases, where a relu, relu6 or clip is no operator at all if the
-    result's dtype ends where it cuts. ``R.quantize`` and ``R.dequantize`` that are left (at the
-    ends, and around softmax) become ``relax.qnn`` ones. What has no integer form stays float;
-    `tvmlab.qnn.analysis.float_operators` lists it, with the reasons. The pass looks at one block of
-    a function at a time, and leaves branches of an ``if`` and functions within functions alone.
+    A relu, relu6 or clip disappears where the dtype of the result has the same limits.
+    ``R.quantize`` and ``R.dequantize`` that are left (at the ends, and around softmax) become
+    operators of ``relax.qnn``. Operators without an integer form stay float, and
+    `tvmlab.qnn.analysis.float_operators` lists them with the reasons. The pass looks at one block
+    of a function at a time, and leaves branches of an ``if`` and inner functions alone.
 
-    Every integer result is within one step of the float one: what a quantize rounds is rounded
-    there, and nothing else is, but for biases and sums added unrounded (to a part of a step, which
-    is checked). Where that cannot be had, an operator stays float. Additions and averages of
-    windows say ``"TFLITE"`` where the rounding is one of Relay's, which rounds once for all that
-    one can see: Relay's additions round both sides first, its averages cut the fraction off.
+    Every integer result is within one step of the float one, because only quantizes round, and
+    biases and unrounded sums to a part of a step, which is checked. An operator that would be less
+    exact stays float. With one of Relay's roundings, additions and averages of windows say
+    ``"TFLITE"``: Relay's additions round both sides first, and its averages cut the fraction off.
 
-    A product that is read as float too, or never quantized, is dequantized from its exact sums.
+    A product that is also read as float, or never quantized, is dequantized from its exact sums.
 
     Parameters
     ----------
@@ -109,10 +108,8 @@ class FakeQuantizationToInteger:
 
 def rounding_of(mod: ir.IRModule) -> str:
     """Give what a module's ``main`` says of its rounding, ``"None"`` where it says nothing."""
-    for name, function in mod.functions_items():
-        if name.name_hint == "main" and getattr(function, "attrs", None):
-            return str(function.attrs.get(ROUNDING, "None"))
-    return "None"
+    main = {name.name_hint: function for name, function in mod.functions_items()}.get("main")
+    return str((getattr(main, "attrs", None) or {}).get(ROUNDING, "None"))
 
 
 class Rewriter:
@@ -232,7 +229,7 @@ class Rewriter:
         if array is not None and not isinstance(data, tvm.ir.GenericConst):
             data = relax.const(np.ascontiguousarray(array), str(data.ty.dtype))
         try:
-            given, out = value.args[0].ty, str(_attribute(value, "out_dtype"))
+            given, out = value.args[0].ty, str(value.attrs["out_dtype"])
             read = _read(value, data, given, str(data.ty.dtype), out)
         except NotQuantizable as why:
             self.reasons.setdefault(var, str(why))
@@ -244,7 +241,7 @@ class Rewriter:
 
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data, context = binding.var, value.args[0], self.context
-        dtype = str(_attribute(value, "out_dtype"))
+        dtype = str(value.attrs["out_dtype"])
         try:
             read = _read(value, var, data.ty, dtype, str(data.ty.dtype))
         except NotQuantizable as why:
@@ -283,7 +280,7 @@ def _read(
     require(real == "float32", f"its real values are {real}")
     name, ndim, unknown = call.op.name, int(ty.ndim), "its scale or zero point is not a constant"
     scales, zeros = (known(reading.array_of(arg), unknown) for arg in call.args[1:3])
-    axis, count = int(_attribute(call, "axis")) % max(ndim, 1), None
+    axis, count = int(call.attrs["axis"]) % max(ndim, 1), None
     if scales.size > 1 or zeros.size > 1:
         require(ndim >= 0, "it is quantized by channel, and its rank is not known")
         count = reading.channel_count(ty, axis)
@@ -293,11 +290,6 @@ def _read(
     if array is not None and array.size:
         ends = int(array.min()), int(array.max())
     return QuantizedValue(data, integers, scales, zeros, axis, *ends, array=array)
-
-
-def _attribute(call: relax.Call, name: str) -> Any:
-    ours = call.op.name.startswith("relax.qnn.")
-    return call.attrs[name] if ours else getattr(call.attrs, name)
 
 
 def _one(values: Array) -> Array:
@@ -365,12 +357,9 @@ class QnnQuantizeConstFold:
 class DropClip(DFPatternCallback):
     """The rule: leave out a clip whose range is that of the dtype.
 
-    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8: a requantize to
-    uint8, which saturates. A wider clip before a cast stays, because the cast wraps.
-
-    A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
-    So the cast goes only where the scales and zero points are constants that show that nothing gets
-    there; scaling down, as from sums to bytes, nothing does.
+    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8, which is a
+    requantize to uint8. A wider clip before a cast stays, because the cast wraps. The cast stays
+    where a requantize to int32 could wrap, because one to uint8 saturates.
     """
 
     def __init__(self) -> None:

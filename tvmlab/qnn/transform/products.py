@@ -1,15 +1,13 @@
 """Convolutions, matrix products, averages and constants: their sums are exact in int32.
 
-The scale of a product's sums is the product of the operands', by output channel where the weight
-has one for each, and their zero point is 0. An operator whose sums could leave int32 stays float. A
-mean over whole axes is a sum whose scale is that of its operand over the count: one rounding in
-all, that of the quantize which follows. Averages of windows are ``qnn.avg_pool2d``.
+The scale of a product's sums is the product of the operands' scales, and their zero point is 0. An
+operator whose sums could leave int32 stays float. A mean over whole axes is a sum whose scale is
+that of its operand over the count. Averages of windows are ``qnn.avg_pool2d``.
 
 A batch normalization that no convolution takes in is ``gain * x + shift`` by channel: a depthwise
-convolution of one place, with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. Times
-its scale the weight is the gain exactly, as a real number; so nothing is rounded but the shift, to
-an int32 in units of 1/32767 of what one step of x adds. A gain of zero is a weight of zero, and its
-shift has units of its own.
+1x1 convolution with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. The weight times
+its scale is exactly the gain, so that only the shift is rounded, to an int32 in units of 1/32767 of
+what one step of x adds. A gain of zero is a weight of zero, and its shift has units of its own.
 """
 
 from __future__ import annotations
