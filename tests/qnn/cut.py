@@ -14,10 +14,11 @@ from tvm import relax
 
 from tests.qnn.graphs import equal, well_typed
 from tests.qnn.run import run
+from tvmlab.ir import graph
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
-from tvmlab.qnn.transform.context import QUANTIZES, bindings, operator
 from tvmlab.qnn.transform.fake_quantization import Rewriter, rounding_of
+from tvmlab.qnn.transform.reading import QUANTIZES, bindings, operator
 
 
 def both(mod, rounding="None"):
@@ -106,17 +107,11 @@ def quantizes(mod: tvm.IRModule) -> dict[str, Place]:
     return found
 
 
-def cut(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
-    """Rewrite a network to integers and cut it at every quantize that it was imported with."""
-    return _made(mod, rounding, pieces=True)
+def cut(mod: tvm.IRModule, rounding: str | None = None, pieces: bool = True) -> Cut:
+    """Rewrite a network to integers and cut it at every quantize that it was imported with.
 
-
-def exposed(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
-    """Rewrite a network to integers and let it give all that it was quantized to on the way."""
-    return _made(mod, rounding, pieces=False)
-
-
-def _made(mod: tvm.IRModule, rounding: str | None, pieces: bool) -> Cut:
+    Without `pieces` the network stays whole and returns all quantized values as well.
+    """
     integer, aliases = both(mod, rounding or rounding_of(mod))
     every = list(bindings(integer["main"].body))
     made = {str(var.name): var for var, _ in every}
@@ -130,8 +125,8 @@ def _made(mod: tvm.IRModule, rounding: str | None, pieces: bool) -> Cut:
     given = {}
     if pieces:
         given = {made[name]: relax.Var(f"given_{name}", made[name].ty) for name in targets}
-    kept = [relax.VarBinding(var, _replaced(value, given)) for var, value in every]
-    tail = _replaced(_aliased(main.body.body, kept), given)
+    kept = [relax.VarBinding(var, graph.substitute(value, given)) for var, value in every]
+    tail = graph.substitute(_aliased(main.body.body, kept), given)
     results = relax.Tuple([*(made[name] for name in targets), tail])
     out = relax.Var("out", results.ty)
     block = relax.DataflowBlock([*kept, relax.VarBinding(out, results)])
@@ -156,17 +151,4 @@ def _aliased(expr: relax.Expr, kept: list[Any]) -> relax.Expr:
     inside = {b.var: b.value for b in kept if isinstance(b.value, relax.Var)}
     while expr in inside:
         expr = inside[expr]
-    return expr
-
-
-def _replaced(expr: relax.Expr, given: dict[relax.Var, relax.Var]) -> relax.Expr:
-    if isinstance(expr, relax.Var):
-        return given.get(expr, expr)
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([_replaced(field, given) for field in expr.fields])
-    if isinstance(expr, relax.Call):
-        args = [_replaced(arg, given) for arg in expr.args]
-        call = relax.Call(expr.op, args, expr.attrs, expr.ty_args)
-        relax.expr._update_type(call, expr.ty)
-        return call
     return expr

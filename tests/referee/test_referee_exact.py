@@ -16,7 +16,7 @@ from tests.oracles import golden
 from tests.oracles.judges import LitertJudge, OnnxJudge, layer_by_layer
 from tests.oracles.models import real_model
 from tests.oracles.peers import noise, pictures, structured
-from tests.qnn.cut import exposed
+from tests.qnn.cut import cut
 from tests.qnn.graphs import Drawn
 from tests.qnn.run import run
 from tests.short import beside
@@ -55,7 +55,7 @@ def test_each_layer_of_resnet8_from_litert_s_integers(rounding: str, size: Size)
 def test_resnet8_is_litert_from_end_to_end(size: Size) -> None:
     content = real_model(RESNET8)
     mod = tvmlab.load(content)
-    integer, shown = FakeQuantizationToInteger()(mod), exposed(mod)
+    integer, shown = FakeQuantizationToInteger()(mod), cut(mod, pieces=False)
     assert {one.operator for one in float_operators(integer)} <= {"nn.softmax"}
     theirs = LitertJudge(content, shown.places)
     ours, whole = tvmlab.compile(shown.mod), tvmlab.compile(integer)

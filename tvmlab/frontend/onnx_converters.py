@@ -98,12 +98,9 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
         counts = [_count(scale), 1 if zero is None else _count(zero)]
         if axis is None or counts == [1, 1]:
             return self.convert("DequantizeLinear", [x, scale, zero], {})
-        if counts[0] == 1 and counts[1] is not None:  # DequantizeLinear wants as many of each
-            value = self.value(scale)
-            if value is None:
-                scale = op.broadcast_to(scale, [counts[1]])
-            else:
-                scale = relax.const(np.full(counts[1], value.reshape(())))
+        value = self.value(scale)
+        if counts[0] == 1 and counts[1] and value is not None:  # wanted are as many of each
+            scale = relax.const(np.full(counts[1], value.reshape(())))
         return self.convert("DequantizeLinear", [x, scale, zero], {"axis": axis})
 
     def quantized_as(self, y: Any, scale: Any, zero: Any, like: relax.Expr) -> relax.Expr:
@@ -163,8 +160,6 @@ def _linear(kind: str) -> Converter:
         for name, operand in (("scale", scale), ("zero point", zero)):
             value = None if operand is None else importer.value(operand)
             count = 1 if operand is None else _count(operand)
-            if value is not None and value.size > 1 and value.ndim != 1:
-                raise importer.unsupported(f"with a {name} of {value.ndim} dimensions")
             # What is computed at run time is checked for its size alone.
             values.append(np.full(count or 1, name == "scale") if value is None else value)
         shape = _sizes(x)
@@ -330,26 +325,22 @@ def _folded(importer: Importer, x: relax.Expr) -> npt.NDArray[Any] | None:
 
 
 def _clip(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    """Convert to ``clip``, ``maximum`` and ``minimum``, where upstream has loops in TIR.
-
-    A bound that is not a number is none.
-    """
+    """Convert to ``clip`` where the bounds are numbers; upstream has loops in TIR."""
     x, *bounds = inputs[0:3]
-    dtype = str(x.ty.dtype)
+    dtype, ends = str(x.ty.dtype), (-np.inf, np.inf)
     if importer.opset < 11:
-        given = [attributes.get(name) for name in ("min", "max")]
-        bounds = [None if bound is None else relax.const(bound, dtype) for bound in given]
-    numbers = [None if bound is None else _folded(importer, bound) for bound in bounds]
-    if all(number is not None and number == number for number in numbers):
-        return op.clip(x, *(number.item() for number in numbers if number is not None))
-    for bound, number, make, open_ in zip(
-        bounds, numbers, (op.maximum, op.minimum), (-np.inf, np.inf), strict=True
-    ):
-        if number is None and bound is not None and dtype.startswith("float"):
-            bound = op.where(op.isnan(bound), relax.const(open_, dtype), bound)
-        if bound is not None and (number is None or number == number):
-            x = importer.bb.normalize(make(x, bound))
-    return x
+        numbers = [
+            attributes.get(name, end) for name, end in zip(("min", "max"), ends, strict=True)
+        ]
+    else:
+        numbers = [
+            end if bound is None else _folded(importer, bound)
+            for bound, end in zip(bounds, ends, strict=True)
+        ]
+    open_ = not dtype.startswith("float") and any(bound is None for bound in bounds)
+    if open_ or any(number is None or number != number for number in numbers):
+        return importer.by_upstream("Clip", inputs, attributes)
+    return op.clip(x, *(np.asarray(number).item() for number in numbers))
 
 
 def _einsum(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:

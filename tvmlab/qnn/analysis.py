@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tvm import ir, relax
 
 from ..ir.graph import no_collection
-from .transform.context import DEQUANTIZES, QUANTIZES, bindings, leaves, operator
+from .transform import reading
 from .transform.fake_quantization import RULES, Rewriter, rounding_of
 
 __all__ = ["FloatOperator", "float_operators"]
@@ -58,13 +58,13 @@ def float_operators(mod: ir.IRModule) -> list[FloatOperator]:
 
 
 def _of_function(function: relax.Function, name: str, rounding: str) -> list[FloatOperator]:
-    every, rewriter = list(bindings(function.body)), Rewriter(rounding)
+    every, rewriter = list(reading.bindings(function.body)), Rewriter(rounding)
     after = rewriter.function(function)
-    left = {var for var, value in bindings(after.body) if operator(value)}
-    between, found = _after_dequantize(every) & _before_quantize(every), []
+    left = {var for var, value in reading.bindings(after.body) if reading.operator(value)}
+    between, found = _between(every), []
     for var, value in every:
-        called = operator(value)
-        if var not in between or called in ("", *QUANTIZES, *DEQUANTIZES):
+        called = reading.operator(value)
+        if var not in between or called in ("", *reading.QUANTIZES, *reading.DEQUANTIZES):
             continue
         called = called.removeprefix("relax.")
         reason = f"{called} has no integer form"
@@ -77,34 +77,23 @@ def _of_function(function: relax.Function, name: str, rounding: str) -> list[Flo
     return found
 
 
-def _after_dequantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var]:
-    """Find the float values that come from a dequantize of what is not constant."""
-    found: set[relax.Var] = set()
+def _between(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var]:
+    """Find the float values that come from a dequantize of a computed value, and go to a quantize.
+
+    Constants that are dequantized, such as weights, are not counted.
+    """
+    after, before = set[relax.Var](), set[relax.Var]()
     for var, value in every:
-        if operator(value) in DEQUANTIZES:
+        if reading.operator(value) in reading.DEQUANTIZES:
             if not isinstance(value.args[0], ir.GenericConst):
-                found.add(var)
-        elif _is_float(var.ty) and any(read in found for read in _reads(value)):
-            found.add(var)
-    return found
-
-
-def _before_quantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var]:
-    """Find the float values that a quantize comes from."""
-    found: set[relax.Var] = set()
+                after.add(var)
+        elif _is_float(var.ty) and after.intersection(relax.analysis.free_vars(value)):
+            after.add(var)
     for var, value in reversed(every):
-        called = operator(value)
-        if called in QUANTIZES or (var in found and called not in DEQUANTIZES):
-            found.update(read for read in _reads(value) if _is_float(read.ty))
-    return found
-
-
-def _reads(value: relax.Expr) -> list[relax.Var]:
-    """List the variables that a value comes from."""
-    parts = value.args if isinstance(value, relax.Call) else [value]
-    if isinstance(value, relax.TupleGetItem):
-        parts = [value.tuple_value]
-    return [one for part in parts for one in leaves(part) if isinstance(one, relax.Var)]
+        called = reading.operator(value)
+        if called in reading.QUANTIZES or (var in before and called not in reading.DEQUANTIZES):
+            before.update(read for read in relax.analysis.free_vars(value) if _is_float(read.ty))
+    return after & before
 
 
 def _is_float(ty: ir.Type) -> bool:

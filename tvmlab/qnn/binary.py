@@ -31,19 +31,16 @@ _HALF, _SHIFTS, _APART = 11, 3, 2
 _NEAR = (0, 1, -1)
 
 
-# Sums of two 8-bit tensors on a new scale, in int32, with the reference's results.
-#
-# TFLite's addition multiplies three times by 31 bits and rounds each time. The first two roundings
-# are fine, so the result is mostly ``(x * f + y * g + half) >> shift`` with factors of 22 bits,
-# saturated. There are only 65,536 pairs of numbers, so `ShortAdd.find` tries all of them when the
-# kernel is made. Where the formula fails, it fails for one or two pairs, those closest to half-way
-# cases, and the kernel corrects them. Each factor is split into two of 11 bits, because processors
-# multiply by 15 bits in one instruction, and most multiply by 32 bits in two or more.
-
-
 @dataclass(frozen=True)
 class ShortAdd:
-    """``(x * factors[0] + y * factors[1] + half) >> shift`` in int32, saturated."""
+    """``(x * factors[0] + y * factors[1] + half) >> shift`` in int32, saturated.
+
+    TFLite's addition of 8-bit tensors multiplies three times by 31 bits and rounds each time. The
+    first two roundings are fine, so the result is mostly the formula above with factors of 22 bits.
+    `find` tries all 65,536 pairs of numbers when the kernel is made. Where the formula fails, it
+    fails for one or two pairs (`apart`), which the kernel corrects. Each factor is split into two
+    of 11 bits, because processors multiply by 15 bits in one instruction.
+    """
 
     factors: tuple[int, int]
     half: int

@@ -1,8 +1,7 @@
 """How scales are changed where a call leaves it open: Relay's `relay.qnn.op.requantize_config`.
 
-The operators' attributes `rounding` and ``compute_dtype`` are ``"None"`` unless the author chose;
-then what stands here holds, for the length of a ``with`` block and in the thread or task that
-opened it.
+The attributes `rounding` and ``compute_dtype`` of an operator are ``"None"`` by default, which
+takes what is configured in the surrounding ``with`` block of the same thread or task.
 """
 
 from __future__ import annotations
@@ -24,23 +23,18 @@ COMPUTE_DTYPES = (UNSET, "int64", "float32", "float64")
 class Requantization:
     """A way to bring integers from one scale to another.
 
-    Attributes
-    ----------
-    rounding : str
-        ``"UPWARD"`` (half-way cases towards plus infinity), ``"TONEAREST"`` (away from zero),
-        ``"TFLITE"`` (as the reference kernels of TensorFlow Lite do) or ``"ONNX"`` (to even, from
-        float32, as ONNX Runtime's kernels do on x86).
-    compute_dtype : str
-        ``"int64"``: a 31-bit multiplier and a shift; ``"float32"``, ``"float64"``: in that dtype.
-        TFLite's convolutions round twice in integers; its fully connected layers have become
-        ``"float64"``, rounded once, half away from zero. ``"ONNX"`` is float32 alone.
+    `rounding` is ``"UPWARD"`` (half-way cases towards plus infinity), ``"TONEAREST"`` (away from
+    zero), ``"TFLITE"`` (as the reference kernels of TensorFlow Lite) or ``"ONNX"`` (to even, from
+    float32, as ONNX Runtime's kernels on x86). `compute_dtype` is ``"int64"`` for a 31-bit
+    multiplier and a shift, ``"float32"`` or ``"float64"``. TFLite's convolutions round twice in
+    integers, and its fully connected layers once in float64; ``"ONNX"`` computes in float32 alone.
     """
 
     rounding: str = "UPWARD"
     compute_dtype: str = "int64"
 
 
-# In what the frameworks' kernels compute; first, what most of them do.
+# The dtypes that the frameworks' kernels compute in, the usual one first.
 _FRAMEWORKS = {"TFLITE": ("int64", "float64"), "ONNX": ("float32",)}
 _DEFAULT = Requantization()
 _CURRENT: ContextVar[Requantization] = ContextVar("requantization", default=_DEFAULT)

@@ -29,11 +29,9 @@ where n is 33 or more, only the upper halves of sums are kept. With
 which is a floor of a quotient of a floor again. Nothing leaves int32: high lies between -2**30 and
 2**30, and h is at most 2**29.
 
-A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
-difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
-
-What has a few hundred values, such as a difference of two int8, can mostly be multiplied by 15 bits
-to the same results, in one instruction; that is tried when the kernel is made.
+A smaller n becomes 33 or more where x has room to be shifted left first. Integers of a few hundred
+values, such as a difference of two int8, can mostly be multiplied by 15 bits to the same results,
+in one instruction; `ShortMultiplier.find` tries that when the kernel is made.
 """
 
 from __future__ import annotations
@@ -102,9 +100,7 @@ def fixed_point_multipliers(scales: npt.ArrayLike) -> tuple[Int64, Int64]:
 
 
 def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
-    """Multiply int32 values, as int64, by what multipliers and shifts stand for, and round.
-
-    The results have up to 61 bits, as nothing is cut here, except by TFLITE.
+    """Multiply int32 values, as int64, by multipliers and shifts, and round to up to 61 bits.
 
     UPWARD is Relay's `fixed_point_multiply` (`tir.q_multiply_shift`, src/target/intrin_rule.cc),
     which shifts `x` to the left first where `shift` is positive: both sides of its division are
@@ -148,10 +144,7 @@ def product_bounds(bounds: Bounds, ratio: Array, rounding: str) -> Bounds:
 
 
 def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """Keep the lower 32 bits of an int64, as int32.
-
-    TVM's simplifier takes a cast for one that changes no value, and drops limits beyond int32.
-    """
+    """Keep the lower 32 bits of an int64; TVM's simplifier expects a cast to change no value."""
     lower = x & tirx.const((1 << 32) - 1, "int64")
     return tirx.reinterpret("int32", lower.astype("uint32"))
 
@@ -244,11 +237,11 @@ def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]
 
 
 def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
-    """Multiply to 64 bits; that both factors came from 32 is what the instructions need to see.
+    """Multiply 32 bits to 64 bits.
 
-    A multiplier that is read is the same for many numbers, so LLVM would widen it once, far from
-    the product, and multiply all 64 bits, which takes three times as long. The multiplier is not
-    negative, so it gets the sign of `x` at the product, which changes nothing.
+    LLVM would widen a multiplier that is read once, far from the product, and then multiply all 64
+    bits, which takes three times as long. So the multiplier, which is not negative, gets the sign
+    bit of `x` at the product, which does not change it.
     """
     if str(x.ty) == "int32" and not isinstance(multiplier, tirx.IntImm):
         multiplier = multiplier & (x | tirx.const((1 << BITS) - 1, "int32"))

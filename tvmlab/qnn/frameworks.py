@@ -1,9 +1,8 @@
 """The kernels of TensorFlow Lite and ONNX Runtime where they differ from Relay, in NumPy.
 
 TFLite's are its reference kernels (tensorflow/lite/kernels/internal/reference/integer_ops and the
-``Prepare`` functions beside them), as LiteRT runs them with its reference resolver; its optimized
-kernels and XNNPACK can give other results. What a model marks as ``pot_scale_int16`` is not here.
-ONNX Runtime's are those of its CPU provider on x86 with FMA (MLAS); on ARM it adds in fixed point.
+``Prepare`` functions beside them); its optimized kernels and XNNPACK can give other results. ONNX
+Runtime's are those of its CPU provider on x86 with FMA (MLAS); on ARM it adds in fixed point.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..ir.checks import Array
 from .fixed_point import BITS, fixed_point_multiplier
 
 ADD_SHIFTS = {"int8": 20, "uint8": 20, "int16": 15}
-"""By how much TFLite shifts both sides of an addition left, so that little is lost in scaling."""
+"""How far TFLite shifts both sides of an addition left before it scales them."""
 
 # Where an average would be divided by more than these powers of two times the count, it is 0.
 _SMALLEST = {8: 41, 16: 49}
@@ -38,8 +37,7 @@ def average_parts(ratio: float, dtype: str) -> tuple[int, int]:
 def average_once(sums: Array, counts: Array, multiplier: int, exponent: int) -> Array:
     """Average sums (int64) at another scale, rounding once, half-way cases away from zero.
 
-    TFLite averages at one scale alone (`AveragePool`, integer_ops/pooling.h). This is the same
-    division with the ratio of two scales in it, so that nothing is rounded before the sum.
+    This is TFLite's division (`AveragePool`, integer_ops/pooling.h) with a ratio of scales in it.
     """
     over = counts.astype(np.int64) << exponent
     magnitude = (np.abs(sums) * multiplier + over // 2) // over
@@ -60,11 +58,7 @@ def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array)
 
 
 def fused(x: Array, factor: Array, plus: Array) -> Array:
-    """Multiply and add with one rounding, to float32, as a processor's FMA does.
-
-    In float64 the product of two float32 is exact; the sum is rounded there before it is rounded to
-    float32, which makes a difference only where 29 bits lie between.
-    """
+    """Multiply and add with one rounding, to float32, as a processor's FMA does."""
     return (x.astype(np.float32).astype(np.float64) * factor + plus).astype(np.float32)
 
 
@@ -79,12 +73,11 @@ def real(data: Array, scale: Array) -> Array:
 def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Array:
     """Divide sums of `real` numbers, added row by row, as ONNX Runtime does; the result is not cut.
 
-    `QLinearAveragePool` (contrib_ops/cpu/quantization/qlinear_pool.cc), which ONNX Runtime makes of
-    an AveragePool between 8-bit quantizes: plain C++, so the same on every processor. The zero
-    point is added before the rounding, so that half-way cases go where the stored integer is even.
-
-    ONNX Runtime computes otherwise where a window covers the whole image without padding
-    (`mean_scale`), in the last windows of `ceil_mode` where padding counts, and for 16 bits.
+    This is `QLinearAveragePool` (contrib_ops/cpu/quantization/qlinear_pool.cc), which ONNX Runtime
+    makes of an AveragePool between 8-bit quantizes. Half-way cases go where the stored integer is
+    even, because the zero point is added before the rounding. ONNX Runtime has other kernels where
+    a window covers the whole image without padding (`mean_scale`), for the last windows of
+    `ceil_mode` where padding counts, and for 16 bits.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean = sums / counts.astype(np.float32) / out_scale
@@ -95,9 +88,8 @@ def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Ar
 def mean_scale(scale: Array, out_scale: Array, count: int) -> Array:
     """Return the scale (float64) of sums whose mean over all places is wanted.
 
-    Over the result's scale it is, in float32, what ONNX Runtime multiplies by.
-    `CheckQLinearGlobalAveragePoolScaleAndSize` (core/mlas/lib/qlgavgpool.cpp) divides by the
-    product of the result's scale and the count.
+    It is chosen so that a requantize multiplies by the float32 that ONNX Runtime multiplies by
+    (`CheckQLinearGlobalAveragePoolScaleAndSize`, core/mlas/lib/qlgavgpool.cpp).
     """
     with np.errstate(over="ignore", under="ignore"):
         ratio = scale / (out_scale * np.float32(count))

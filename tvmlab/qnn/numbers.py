@@ -232,12 +232,9 @@ def half_even(x: Value) -> Value:
 
 
 def half_away(x: Value) -> Value:
-    """Round floats to whole ones, half-way cases away from zero: C's round, Relay's `Round`.
-
-    The whole part and the rest are exact; adding a half first would take the float before 0.5 to 1.
-    """
+    """Round floats to whole ones, half-way cases away from zero: C's round, Relay's `Round`."""
     if not isinstance(x, Number):
-        part = np.trunc(x)
+        part = np.trunc(x)  # this and the rest are exact; 0.5 + the float before 0.5 is 1
         rest = np.abs(x - part) >= 0.5
         return part + np.copysign(rest.astype(x.dtype), x)
     whole, kind = te.trunc(x.expr), str(x.expr.ty)
@@ -265,8 +262,7 @@ def clip(x: Value, low: float, high: float) -> Value:
 def prevent_contraction(x: Value, limit: float | None = None) -> Value:
     """Keep LLVM from contracting a float product and the sum that follows into one FMA.
 
-    The product is clamped to ±`limit`, which changes no result: a number above 2**33 saturates,
-    whatever zero point is added. A limit that only infinite products reach applies to arrays too.
+    The product is clamped, because numbers above 2**33 saturate. A `limit` applies to arrays too.
     """
     if not isinstance(x, Number) and limit is None:
         return x
@@ -284,8 +280,7 @@ def wrap(x: Value) -> Value:
 def saturate(x: Value, dtype: str) -> Value:
     """Bring whole numbers, ints or floats, to an integer dtype, cutting at its ends.
 
-    Relay's `ConvertDtype` (src/relay/qnn/op/op_common.h). NaN becomes the largest value, as in
-    TVM's ``max(min(x, high), low)``.
+    Relay's `ConvertDtype` (src/relay/qnn/op/op_common.h); NaN becomes the largest value, as there.
     """
     if isinstance(x, Number):
         cut = _saturate_float if x.bounds is None else _saturate_int

@@ -16,6 +16,7 @@ from tvm import ir, relax, te, tirx
 from ..errors import CompileError
 from ..ir import checks, dialect
 from ..ir.checks import Array
+from ..ir.types import plain
 
 
 def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
@@ -23,20 +24,6 @@ def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
     while isinstance(expr, relax.Var) and (bound := builder.lookup_binding(expr)) is not None:
         expr = bound
     return expr
-
-
-def constant(builder: relax.BlockBuilder, expr: relax.Expr) -> Array | None:
-    """Return a constant's value, also where it stands behind a variable; else None."""
-    expr = _bound(builder, expr)
-    return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
-
-
-def fields(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Expr]:
-    """List the fields of a tuple, also where it stands behind a variable."""
-    whole = _bound(builder, expr)
-    if isinstance(whole, relax.Tuple):
-        return list(whole.fields)
-    return [builder.emit(relax.TupleGetItem(expr, i)) for i in range(len(expr.ty.fields))]
 
 
 def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
@@ -48,7 +35,7 @@ def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
             where=f"{call}, operand {name}",
             fix="give the function's parameters shapes and dtypes; a size may be a symbol",
         )
-    return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape.values]
+    return [*map(plain, shape.values)]
 
 
 class ChannelParam:
@@ -129,7 +116,15 @@ class CallOperands:
         self.names = [str(argument.name) for argument in call.op.arguments]
 
     def __getitem__(self, name: str) -> relax.Expr:
-        return self.call.args[self.names.index(name)]
+        """Return an operand, or a field of one that is a tuple, such as ``"data.0"``."""
+        name, _, index = name.partition(".")
+        expr = self.call.args[self.names.index(name)]
+        if not index:
+            return expr
+        whole = _bound(self.builder, expr)
+        if isinstance(whole, relax.Tuple):
+            return whole.fields[int(index)]
+        return self.builder.emit(relax.TupleGetItem(expr, int(index)))
 
     def shape(self, name: str) -> list[Any]:
         """Return the shape of an operand; see `known_shape`."""
@@ -141,20 +136,17 @@ class CallOperands:
 
     def array(self, name: str) -> Array | None:
         """Return an operand's value where it is constant, else None."""
-        return constant(self.builder, self[name])
+        expr = _bound(self.builder, self[name])
+        return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
 
-    def scale(
-        self, name: str, channels: Any = 1, wide: bool = False, expr: relax.Expr | None = None
-    ) -> Array:
-        """Return the value of a scale, checked; `expr` is the field that `name` describes."""
-        value = self._known(name, "scale", expr)
+    def scale(self, name: str, channels: Any = 1, wide: bool = False) -> Array:
+        """Return the value of a scale, checked."""
+        value = self._known(name, "scale")
         return checks.scale(value, self.name, name, _count(channels), wide)
 
-    def zero_point(
-        self, name: str, dtype: str, channels: Any = 1, expr: relax.Expr | None = None
-    ) -> Array:
-        """Return the value of a zero point, checked; parameters and errors are as in `scale`."""
-        value = self._known(name, "zero point", expr)
+    def zero_point(self, name: str, dtype: str, channels: Any = 1) -> Array:
+        """Return the value of a zero point, checked."""
+        value = self._known(name, "zero point")
         return checks.zero_point(value, self.name, name, dtype, _count(channels))
 
     def zero_row(self, name: str, dtype: str, channels: Any = 1) -> ChannelParam:
@@ -169,8 +161,8 @@ class CallOperands:
             if name.endswith("_scale") and self.array(name) is not None:
                 self.scale(name, channels.get(name, 1))
 
-    def _known(self, name: str, what: str, expr: relax.Expr | None) -> Array:
-        value = self.array(name) if expr is None else constant(self.builder, expr)
+    def _known(self, name: str, what: str) -> Array:
+        value = self.array(name)
         if value is None:
             raise CompileError(
                 f"{name} is not known when the model is compiled; {self.name} needs the {what} "

@@ -78,7 +78,6 @@ class Operator:
     tabulated: bool = False
     # Finds an expression that is shorter than the definition's.
     short: Callable[..., Callable[..., tirx.PrimExpr] | None] | None = None
-    hint: str = ""
 
     @functools.cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -237,7 +236,7 @@ class Operator:
         def compute(*tensors: te.Tensor) -> te.Tensor:
             return te.compute(shape, lambda *index: body(tensors, index), name=hint)
 
-        hint = self.hint or f"qnn_{self.name}"
+        hint = self.name if self.name.endswith("quantize") else f"qnn_{self.name}"
         # Once for what is read; its tables are arguments of the kernel.
         placeholders = [te.placeholder(sizes[n], given.dtype(n)) for n in self.tensors]
         body(placeholders, [tirx.Var("i", "int64") for _ in shape])

@@ -238,47 +238,39 @@ def avg_pool2d(
         source, target = (input_scale, input_zero_point), (output_scale, output_zero_point)
         values = rescale_or_keep(numbers, x, source, target, way, "data")
     a = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
-    sums, counts, inside = _sums(
-        values, _axes(a, dict(zip("NHWC", x.shape, strict=True))), ceil_mode
-    )
-    if not count_include_pad:
-        counts = inside
+    axes = _axes(a, dict(zip("NHWC", x.shape, strict=True)))
+    ones = np.ones((1, *x.shape[1:3], 1), np.int64)
+    counts = _sums(ones, axes, ceil_mode, int(count_include_pad))
+    whole = not in_floats and not once
+    sums = _sums(values, axes, ceil_mode, output_zero_point if whole and count_include_pad else 0)
+    # A window of nothing, which ceil_mode can make, averages to the real 0.
+    sums = sums + (counts == 0) * output_zero_point if whole else sums
+    counts = np.maximum(counts, 1)
     if in_floats:
-        found = frameworks.average(sums, np.maximum(counts, 1), output_scale, output_zero_point)
+        found = frameworks.average(sums, counts, output_scale, output_zero_point)
     elif once:
         parts = frameworks.average_parts(float(input_scale) / float(output_scale), dtype)
-        found = frameworks.average_once(sums, np.maximum(counts, 1), *parts) + output_zero_point
+        found = frameworks.average_once(sums, counts, *parts) + output_zero_point
     else:
-        # A window of nothing, which ceil_mode can make, averages to the real 0 as well.
-        sums = sums + np.where(counts, counts - inside, 1) * output_zero_point
-        counts = np.maximum(counts, 1)
         magnitude = np.abs(sums) + (counts // 2 if way.rounding == "TFLITE" else 0)
         found = np.sign(sums) * (magnitude // counts)
     order = ["NHWC".index(letter) for letter in out_layout or layout]
     return np.ascontiguousarray(saturate(found, dtype).transpose(order))
 
 
-def _sums(x: Array, axes: Sequence[_Axis], ceil_mode: bool) -> tuple[Array, Array, Array]:
-    """Sum each window of (n, h, w, c), and count its places: in the padded data, in the data."""
-    n, _, _, c = x.shape
-    out, places = [], []
-    for axis in axes:
-        reach, pads = (axis.taps - 1) * axis.step + 1, (axis.before, axis.after)
-        out.append(
-            windows.pooled_size(axis.length, reach, axis.stride, pads, ceil_mode, "qnn.avg_pool2d")
-        )
-        starts = axis.place(np.arange(out[-1])[:, None], np.arange(axis.taps))
-        inside = (starts >= 0) & (starts < axis.length)
-        places.append((starts, inside, starts < axis.length + axis.after))
-    (rows, row_inside, _), (columns, column_inside, _) = places
-    counts, inside = (
-        np.outer(places[0][i].sum(1), places[1][i].sum(1))[None, :, :, None] for i in (2, 1)
-    )
-    sums: Any = np.zeros((n, *out, c), np.float32 if x.dtype == np.float32 else np.int64)
-    for i in range(axes[0].taps):  # one by one, as floats depend on their order
-        for j in range(axes[1].taps):
-            part = x[:, np.where(row_inside[:, i], rows[:, i], 0)]
-            part = part[:, :, np.where(column_inside[:, j], columns[:, j], 0)]
-            both = np.outer(row_inside[:, i], column_inside[:, j])[None, :, :, None]
-            sums = sums + np.where(both, part, x.dtype.type(0))
-    return sums, counts, inside
+def _sums(x: Array, axes: Sequence[_Axis], ceil_mode: bool, padding: int) -> Array:
+    """Sum windows of (n, h, w, c), place by place, because sums of floats depend on the order."""
+    sides = [(axis.before, axis.after) for axis in axes]
+    x = np.pad(x, [(0, 0), *sides, (0, 0)], constant_values=padding)
+    # The last windows of `ceil_mode` reach beyond the padding.
+    beyond = [(0, axis.stride + axis.taps * axis.step) for axis in axes]
+    x = np.pad(x, [(0, 0), *beyond, (0, 0)])
+    starts = []
+    for axis, pads in zip(axes, sides, strict=True):
+        window = (axis.taps - 1) * axis.step + 1, axis.stride, pads, ceil_mode
+        count = windows.pooled_size(axis.length, *window, "qnn.avg_pool2d")
+        starts.append(np.arange(count) * axis.stride)
+    (rows, columns), sums = starts, np.zeros((), x.dtype)
+    for i, j in np.ndindex(axes[0].taps, axes[1].taps):
+        sums = sums + x[:, rows[:, None] + i * axes[0].step, columns + j * axes[1].step]
+    return sums

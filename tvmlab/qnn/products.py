@@ -310,6 +310,7 @@ def _transposed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     taps = dict(zip(a["kernel_layout"], given.shape("weight"), strict=True))
     outer, inner = taps["O"], taps["I"] // groups
     given.check_scales(kernel_scale=groups * outer)
+    given.zero_row("kernel_zero_point", given.dtype("weight"), groups * outer)  # checks it
     strides, dilation = (
         windows.steps(a[name], 2, given.name, name) for name in ("strides", "dilation")
     )

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError
 from ..ir import checks
 from ..ir.checks import Array
-from ..ir.types import Tensor, differ, parameter, result, view, views
+from ..ir.types import Tensor, differ, parameter, result, views
 from . import config, layout
 from .numbers import (
     Number,
@@ -31,7 +31,7 @@ from .numbers import (
     saturate_or_wrap,
     to_whole,
 )
-from .operands import CallOperands, fields
+from .operands import CallOperands
 from .operator import FLOATS, OPERATORS, QUANTIZED, Operand, operator
 
 _OUT = ("output_scale", "output_zero_point")
@@ -44,7 +44,6 @@ _OUT = ("output_scale", "output_zero_point")
     relay={"out_dtype": ...},
     printed=("out_dtype", "axis", "rounding"),
     at_run_time=_OUT,
-    hint="quantize",
 )
 def quantize(
     numbers: Any,
@@ -88,7 +87,6 @@ def quantize(
     relay={"out_dtype": ...},
     printed=("out_dtype", "axis"),
     at_run_time=("input_scale", "input_zero_point"),
-    hint="dequantize",
 )
 def dequantize(
     numbers: Any,
@@ -182,7 +180,6 @@ def rescale_or_keep(
     relay={"out_dtype": ""},
     at_run_time=("input_zero_point", "output_zero_point"),
     wide=("input_scale",),
-    hint="requantize",
 )
 def requantize(
     numbers: Any,
@@ -251,7 +248,7 @@ def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
                 f"{name} is {ty}; a tuple is needed, of one field for each tensor",
                 where=f"{call}, operand {name}",
             )
-        listed.append([view(call, f"{name}.{i}", part) for i, part in enumerate(parts)])
+        listed.append(views(call, [f"{name}.{i}" for i in range(len(parts))], parts))
     tensors, scales, zeros = listed
     scale, zero = views(call, names[3:], types[3:])
     for operand in (*scales, scale):
@@ -271,32 +268,28 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
     shapes = [tensor.shape for tensor in tensors if tensor.shape is not None]
     if len(shapes) < len(tensors):
         return None
-    sizes = list(shapes[0])
-    if not sizes:
-        raise ShapeError("scalars cannot be joined", where=first.where)
-    for tensor, shape in zip(tensors[1:], shapes[1:], strict=True):
-        sizes[axis] = sizes[axis] + shape[axis]
-        if any(differ(*both) for i, both in enumerate(zip(sizes, shape, strict=True)) if i != axis):
-            raise ShapeError(
-                f"{tensor.name} has shape {shape}, {first.name} {first.shape}; they may differ "
-                f"along axis {axis} only",
-                where=tensor.where,
+    if not shapes[0]:
+        raise first.error("scalars cannot be joined")
+    for tensor, shape in zip(tensors, shapes, strict=True):
+        pairs = enumerate(zip(shapes[0], shape, strict=True))
+        if any(differ(*pair) for i, pair in pairs if i != axis):
+            raise tensor.error(
+                f"{tensor.name} has shape {shape}, {first.name} {shapes[0]}; they can differ along "
+                f"axis {axis} only"
             )
-    return sizes
+    total = sum(shape[axis] for shape in shapes)
+    return [*shapes[0][:axis], total, *shapes[0][axis + 1 :]]
 
 
 def _concatenate(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     given, dtype = CallOperands(builder, call), str(call.ty.dtype)
-    out = given.scale("output_scale"), given.zero_point("output_zero_point", dtype)
-    named = zip(*(fields(builder, operand) for operand in call.args[:3]), strict=True)
-    parts = []
-    for i, (x, scale, zero) in enumerate(named):
-        own = (
-            given.scale(f"input_scales.{i}", expr=scale),
-            given.zero_point(f"input_zero_points.{i}", dtype, expr=zero),
-        )
-        if own != out:
-            x = builder.emit(requantize.call(x, scale, zero, *call.args[3:], out_dtype=dtype))
+    out, parts = (given.scale("output_scale"), given.zero_point("output_zero_point", dtype)), []
+    for i in range(len(call.args[0].ty.fields)):
+        data, scale, zero = (f"{name}.{i}" for name in given.names[:3])
+        x = given[data]
+        if (given.scale(scale), given.zero_point(zero, dtype)) != out:
+            points = given[scale], given[zero], *call.args[3:]
+            x = builder.emit(requantize.call(x, *points, out_dtype=dtype))
         parts.append(x)
     return relax.op.concat(parts, given.attributes["axis"])
 

@@ -2,236 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tvm
-import tvm_ffi
 from tvm import relax
 
 from ...ir import checks, dialect
+from ...ir.checks import Array
 from .. import arithmetic
 from ..operator import NARROW
-
-Array = npt.NDArray[Any]
-T = TypeVar("T")
-
-QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
-DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
-INFINITY = float("inf")
-INT32 = checks.limits("int32")
-# `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.
-_SCALES_APART = 2.0**30
-# So many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
-_STEPS_APART = 2.0**20
-
-
-class NotQuantizable(Exception):
-    """An operator has no integer form; the message is the reason that the analysis reports."""
-
-
-def require(condition: object, reason: str) -> None:
-    """Leave an operator float, for a reason, unless a condition holds."""
-    if not condition:
-        raise NotQuantizable(reason)
-
-
-def known(value: T | None, reason: str) -> T:
-    """Return a value that is not None; else leave an operator float, for a reason."""
-    if value is None:
-        raise NotQuantizable(reason)
-    return value
-
-
-class QuantParams(NamedTuple):
-    """The parameters of a quantize: one float32 scale, one zero point, and a dtype."""
-
-    scale: float
-    zero: int
-    dtype: str
-
-
-@dataclass(frozen=True, eq=False)
-class QuantizedValue:
-    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``."""
-
-    expr: relax.Expr
-    dtype: str
-    scale: Array
-    zero: Array
-    axis: int
-    least: int
-    most: int
-    low: float = -INFINITY
-    high: float = INFINITY
-    error: float = 0.0
-    array: Array | None = None
-    compute: str = "None"
-
-    @classmethod
-    def of(cls, expr: relax.Expr, params: QuantParams) -> QuantizedValue:
-        """Return the value of integers that have these parameters."""
-        scale, zero = np.asarray(params.scale, np.float32), np.asarray(params.zero, np.int64)
-        return cls(expr, params.dtype, scale, zero, 0, *checks.limits(params.dtype))
-
-    @classmethod
-    def sums(
-        cls, expr: relax.Expr, scale: Array, axis: int, least: int, most: int
-    ) -> QuantizedValue:
-        """Return the value of int32 sums, whose zero point is 0."""
-        return cls(expr, "int32", scale, np.zeros((), np.int64), axis, least, most)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether these are stored integers, and not int32 sums."""
-        return self.dtype in NARROW
-
-    @property
-    def scalar(self) -> bool:
-        """Whether all channels have one scale and zero point."""
-        return self.scale.ndim == 0 and self.zero.ndim == 0
-
-    @property
-    def clipped(self) -> bool:
-        """Whether a clip is still to be applied."""
-        return self.low != -INFINITY or self.high != INFINITY
-
-    @property
-    def far(self) -> int:
-        """The largest distance of an integer from the zero point."""
-        return int(max(np.max(np.abs(end - self.zero)) for end in (self.least, self.most)))
-
-    @property
-    def reach(self) -> float:
-        """The largest absolute real value."""
-        far = np.maximum(np.abs(self.least - self.zero), np.abs(self.most - self.zero))
-        return float(np.max(far * self.scale.astype(np.float64)))
-
-    def has(self, params: QuantParams) -> bool:
-        """Whether the integers have these parameters."""
-        return self.scalar and params == (float(self.scale), int(self.zero), self.dtype)
-
-    def unclipped(self) -> QuantizedValue:
-        """Return the value without the clip that is still to be applied."""
-        return replace(self, low=-INFINITY, high=INFINITY)
-
-    def real(self) -> Array:
-        """Return the real values of constant integers, float64."""
-        assert self.array is not None
-        scale, zero = (spread(x, self.axis, self.array.ndim) for x in (self.scale, self.zero))
-        values: Array = (self.array.astype(np.float64) - zero) * scale.astype(np.float64)
-        return np.clip(values, self.low, self.high) if self.clipped else values
-
-
-def check_sums(least: int, most: int, what: str = "") -> None:
-    """Refuse int32 sums that could wrap."""
-    inside = least >= INT32[0] and most <= INT32[1]
-    require(inside, f"its sums may reach {max(-least, most)}{what}, beyond int32")
-
-
-def spread(values: Array, axis: int, ndim: int) -> Array:
-    """Reshape one value per channel so that it broadcasts along an axis."""
-    if values.ndim == 0:
-        return values
-    return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
-
-
-def array_of(expr: Any) -> Array | None:
-    """Return a constant's value, None for anything else."""
-    return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
-
-
-def sizes(ty: Any) -> list[Any] | None:
-    """Return a tensor's sizes, numbers as int; None where the shape is unknown."""
-    shape = getattr(ty, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr):
-        return None
-    return [int(n.value) if isinstance(n, tvm.tirx.IntImm) else n for n in shape.values]
-
-
-def fixed_sizes(ty: Any) -> list[int] | None:
-    """Return a tensor's sizes where all of them are numbers."""
-    found = sizes(ty)
-    return found if found is not None and all(isinstance(n, int) for n in found) else None
-
-
-def channel_count(ty: Any, axis: int) -> int | None:
-    """Return a tensor's size along an axis where it is a number."""
-    found = sizes(ty)
-    return found[axis] if found and isinstance(found[axis], int) else None
-
-
-def with_dtype(ty: Any, dtype: str) -> Any:
-    """Return a tensor's type, or a tuple's of tensors, with another dtype."""
-    if isinstance(ty, relax.TensorType):
-        if ty.shape is None:
-            return relax.TensorType(dtype=dtype, ndim=ty.ndim, vdevice=ty.vdevice)
-        return relax.TensorType(ty.shape, dtype, ty.vdevice)
-    return relax.TupleType([with_dtype(field, dtype) for field in ty.fields])
-
-
-def same_shape(a: Any, b: Any) -> bool:
-    """Whether two tensors have the same sizes, known or symbolic."""
-    return bool(tvm_ffi.structural_equal(a, with_dtype(b, str(a.dtype))))
-
-
-def _bits(dtype: str) -> int:
-    return np.dtype(dtype).itemsize * 8
-
-
-def shift(source: str, dtype: str) -> int:
-    """Return what is added to integers to keep their order in another dtype of the same width."""
-    if _bits(source) != _bits(dtype):
-        return 0
-    return checks.limits(dtype)[0] - checks.limits(source)[0]
-
-
-def common_dtype(dtypes: Sequence[str], result: str) -> str:
-    """Choose an operator's dtype: that of its operands if they agree and are wide enough."""
-    widest = max([*dtypes, result], key=_bits)
-    if len(set(dtypes)) == 1 and _bits(dtypes[0]) == _bits(widest):
-        return dtypes[0]
-    return result if _bits(result) == _bits(widest) else widest
-
-
-# Reading a function
-
-
-def operator(value: relax.Expr | None) -> str:
-    """Return the name of the operator that an expression calls; empty where it calls none."""
-    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-        return str(value.op.name)
-    return ""
-
-
-def calls(value: relax.Expr | None, name: str) -> TypeGuard[relax.Call]:
-    """Whether an expression calls an operator."""
-    return operator(value) == f"relax.{name}"
-
-
-def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
-    """Yield what a tuple is made of, or the expression itself."""
-    for item in expr.fields if isinstance(expr, relax.Tuple) else ():
-        yield from leaves(item)
-    if not isinstance(expr, relax.Tuple):
-        yield expr
-
-
-def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    """Yield the bindings of a body, in order."""
-    for block in body.blocks:
-        for binding in block.bindings:
-            yield binding.var, binding.value
-
-
-def typed(value: relax.Expr, ty: Any) -> relax.Expr:
-    """Give an expression its type, if it has none yet."""
-    if type(value.ty) is tvm.ir.Type:
-        relax.expr._update_type(value, ty)
-    return value
+from . import reading
+from .values import NotQuantizable, QuantizedValue, QuantParams, known, require, shift
 
 
 class Rule(NamedTuple):
@@ -271,10 +55,8 @@ class Context:
         return arithmetic.quantize(np.asarray(value, np.float32), scale, params.zero, **how)
 
     def constant(self, value: npt.ArrayLike, dtype: str) -> relax.Expr:
-        """Return a constant; equal small ones are shared."""
+        """Return a constant; equal ones are shared."""
         array = np.array(value, dtype, order="C")
-        if array.nbytes > 4096:
-            return relax.const(array, dtype)
         key = (dtype, array.shape, array.tobytes())
         return self._constants.setdefault(key, relax.const(array, dtype))
 
@@ -290,7 +72,7 @@ class Context:
         """Bind an expression to a variable, a new one unless it is given."""
         if var is None:
             var = (relax.DataflowVar if self.dataflow else relax.Var)(hint, ty)
-        self.bindings.append(relax.VarBinding(var, typed(value, ty)))
+        self.bindings.append(relax.VarBinding(var, reading.typed(value, ty)))
         if isinstance(value, relax.Call):
             self.calls[var] = value
         return var
@@ -312,11 +94,11 @@ class Context:
     ) -> relax.Expr:
         if value.array is not None:
             return self.constant(self.quantize(value.real(), params), params.dtype)
-        expr, ty = value.expr, with_dtype(value.expr.ty, params.dtype)
+        expr, ty = value.expr, reading.with_dtype(value.expr.ty, params.dtype)
         hint = f"{getattr(expr, 'name', 'c')}_{params.dtype}"
         limits = self._limits(value, params)
         if not value.has(params):
-            _check_requantize(value, params)
+            value.check_requantize(params)
             attributes = {
                 "axis": value.axis,
                 "rounding": self.rounding,
@@ -349,8 +131,8 @@ class Context:
         return found
 
     def _apply_clip(self, value: QuantizedValue) -> QuantizedValue:
-        low = max(_integer_limit(value, value.low, value.least, 1), value.least)
-        high = min(_integer_limit(value, value.high, value.most, -1), value.most)
+        low = max(value.integer_limit(value.low, value.least, 1), value.least)
+        high = min(value.integer_limit(value.high, value.most, -1), value.most)
         require(low <= high, "its operand is cut to values that its dtype does not have")
         expr, hint = value.expr, f"{getattr(value.expr, 'name', 'c')}_cut"
         if value.narrow and (low, high) != (value.least, value.most):
@@ -399,10 +181,10 @@ class Context:
             return self.value(source, params)
         if isinstance(source, relax.TupleGetItem):
             return self._field(var, source, params)
-        rule = self.rules.get(operator(call))
+        rule = self.rules.get(reading.operator(call))
         if params is not None and (rule is None or rule.at is None):
             return self.value(var)
-        name = operator(call).removeprefix("relax.")
+        name = reading.operator(call).removeprefix("relax.")
         rule, site = known(rule, f"{name or 'it'} has no integer form"), Site(self, call, var)
         return rule.at(site, params) if params is not None and rule.at else rule.natural(site)
 
@@ -417,7 +199,7 @@ class Context:
         if not isinstance(value.expr.ty, relax.TupleType):
             require(not index, "it is no value of the network")
             return value  # of a batch norm only the first is
-        part, ty = relax.TupleGetItem(value.expr, index), with_dtype(var.ty, value.dtype)
+        part, ty = relax.TupleGetItem(value.expr, index), reading.with_dtype(var.ty, value.dtype)
         return replace(value, expr=self.bind(part, ty, f"{var.name}_{value.dtype}"))
 
     def operand(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
@@ -453,7 +235,7 @@ class Context:
     def number(self, expr: relax.Expr) -> Array | None:
         """Return an operand's value where it is constant, float64."""
         if not isinstance(expr, relax.Var):
-            array = array_of(expr)
+            array = reading.array_of(expr)
         else:
             stored = self.known_constant(expr)
             array = self.numbers.get(expr) if stored is None else stored.real()
@@ -463,37 +245,6 @@ class Context:
         """Return the integers of a constant that was quantized; None for anything else."""
         value = self.known(expr)
         return value if value is not None and value.array is not None else None
-
-
-def _check_requantize(value: QuantizedValue, params: QuantParams) -> None:
-    """Refuse scales too far apart, a lost step, and integers beyond int32."""
-    apart = np.max(value.scale.astype(np.float64)) / params.scale
-    require(apart < _SCALES_APART, "its scale and that of its result are 2**30 apart")
-    lost = "roundings before it could be more than half a step of its result"
-    require(value.error <= params.scale / 2, lost)
-    inside = value.reach / params.scale + abs(params.zero) < INT32[1]
-    require(params.dtype != "int32" or inside, "its values could be beyond int32")
-
-
-def check_scales(values: Sequence[QuantizedValue], params: QuantParams) -> None:
-    """Refuse operands whose requantize within an operator would be refused, or wrap."""
-    for value in values:
-        reach = value.reach / params.scale + abs(params.zero)
-        require(reach < _STEPS_APART, "its scales are too far apart")
-        lost = "roundings before it could be more than a quarter of its result's step"
-        require(value.error <= params.scale / 4, lost)
-
-
-def _integer_limit(value: QuantizedValue, limit: float, end: int, sign: int) -> int:
-    """Return a limit of a clip as an integer; `end` where no value is beyond the limit."""
-    if np.isinf(limit):
-        return end
-    place = np.float64(limit) / value.scale.astype(np.float64) + value.zero
-    if np.all(sign * (place - end) <= 0):
-        return end
-    whole = np.all(place == np.round(place)) and np.all(place == place.flat[0])
-    require(whole, f"its operand is cut at {limit}, which is no step of its scale")
-    return int(place.flat[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -513,7 +264,7 @@ class Site:
         self, value: relax.Expr, suffix: str, dtype: str = "int32", ty: Any = None
     ) -> relax.Expr:
         """Bind an expression that has the type of the result, but for the dtype."""
-        ty = ty or with_dtype(self.var.ty, dtype)
+        ty = ty or reading.with_dtype(self.var.ty, dtype)
         return self.ctx.bind(value, ty, f"{self.var.name}_{suffix}")
 
     def again(self, operands: Sequence[relax.Expr], dtype: str) -> relax.Expr:

@@ -1,17 +1,16 @@
 """Operators that move or cut values, functions of one value, sums and products by element.
 
-Moving, copying, taking the largest and cutting keep the order of numbers. So each can be done
-before or after rounding. A relu, clip, maximum or minimum waits until the integers have the
-parameters of the quantize, where it is exact, and where mostly the dtype has the same limits.
-
-The others become calls of the quantized operator. A constant added to sums is their bias; sums
-added to something, unrounded, are added in int32 at a scale fine enough for every step to be seen.
-Hard swish comes from the importers as four operators, none of which is quantized.
+Moving, copying, maxima and clips keep the order of numbers, so they can come before or after the
+rounding. A relu, clip, maximum or minimum waits until the integers have the parameters of the
+quantize, where it is exact. The others become calls of the quantized operator. A constant added to
+sums is their bias; other unrounded sums are added in int32 at a fine scale. The importers write
+hard swish as four operators, none of which is quantized.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,30 +19,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ...ir.checks import Array
 from .. import arithmetic
+from ..fixed_point import INT32
 from ..unary import FUNCTIONS
-from .context import (
-    INFINITY,
-    INT32,
-    Array,
-    Context,
-    NotQuantizable,
-    QuantizedValue,
-    QuantParams,
-    Rule,
-    Site,
-    calls,
-    check_scales,
-    common_dtype,
-    fixed_sizes,
-    known,
-    leaves,
-    require,
-    same_shape,
-)
-from .products import (
-    add_constant,
-)
+from . import reading
+from .context import Context, Rule, Site
+from .products import add_constant
+from .values import NotQuantizable, QuantizedValue, QuantParams, common_dtype, known, require
 
 # Sums are added at this part of a step of the finest operand, where int32 allows it.
 _FINE = 2.0**12
@@ -68,7 +51,7 @@ def _order(call: relax.Call) -> list[int]:
 
 def _reshaped_axis(call: relax.Call, var: relax.Var, axis: int) -> int | None:
     """Find the axis that stays what it was: as long, with as much before it."""
-    before, after = fixed_sizes(call.args[0].ty), fixed_sizes(var.ty)
+    before, after = reading.fixed_sizes(call.args[0].ty), reading.fixed_sizes(var.ty)
     if before is None or after is None:
         return None
     place = int(np.prod(before[:axis], dtype=np.int64))
@@ -82,7 +65,7 @@ def _shaped(change: Callable[..., Array]) -> Callable[..., Array | None]:
     """Compute on a constant what only needs the result's shape."""
 
     def compute(array: Array, call: relax.Call, var: relax.Var) -> Array | None:
-        shape = fixed_sizes(var.ty)
+        shape = reading.fixed_sizes(var.ty)
         return None if shape is None else change(array, shape)
 
     return compute
@@ -115,10 +98,8 @@ def move_constant(array: Array, call: relax.Call, var: relax.Var) -> Array | Non
 def _move(site: Site) -> QuantizedValue:
     call, var = site.call, site.var
     value = site.ctx.operand(call.args[0])
-    axis: int | None = value.axis
-    if not value.scalar:
-        axis = MOVES[call.op.name].axis(call, var, value.axis)
-    axis = known(axis, "its operand has scales by channel, which do not stay on one axis")
+    axis = value.axis if value.scalar else MOVES[call.op.name].axis(call, var, value.axis)
+    axis = known(axis, "its operand's channels do not stay on one axis")
     array = None if value.array is None else move_constant(value.array, call, var)
     if array is None:
         return _moved(site, replace(value, axis=axis, array=None))
@@ -157,8 +138,7 @@ def _pad(site: Site, params: QuantParams | None = None) -> QuantizedValue:
         filler = float(place.flat[0])
         whole = filler == round(filler) and bool(np.all(place == filler))
         kept = value.low <= padding <= value.high and value.least <= filler <= value.most
-        step = f"it pads with {padding}, which is no step of its operand's scale"
-        require(whole and kept, step)
+        require(whole and kept, f"it pads with {padding}, no step of its operand's scale")
     else:
         if value is ctx.known(operand) and value.narrow:
             with contextlib.suppress(NotQuantizable):
@@ -186,7 +166,7 @@ def _cast(site: Site, params: QuantParams | None = None) -> QuantizedValue:
 def limits(call: relax.Call) -> tuple[float, float] | None:
     """Return the limits of a relu or a clip; None where they are not constant."""
     if call.op.name == "relax.nn.relu":
-        return 0.0, INFINITY
+        return 0.0, math.inf
     low, high = (getattr(limit, "value", None) for limit in call.args[1:])
     if isinstance(low, int | float) and isinstance(high, int | float):
         return float(low), float(high)
@@ -200,10 +180,10 @@ def _cut(site: Site) -> tuple[relax.Expr, float, float] | None:
         return (call.args[0], *known(limits(call), "its limits are not constant"))
     for value, other in (call.args, call.args[::-1]):
         number = site.ctx.number(other)
-        if number is not None and number.size == 1 and same_shape(value.ty, site.var.ty):
+        if number is not None and number.size == 1 and reading.same_shape(value.ty, site.var.ty):
             limit = float(number.ravel()[0])
             larger = site.name == "maximum"
-            return (value, limit, INFINITY) if larger else (value, -INFINITY, limit)
+            return (value, limit, math.inf) if larger else (value, -math.inf, limit)
     return None
 
 
@@ -226,7 +206,7 @@ def _clip(site: Site, params: QuantParams | None = None) -> QuantizedValue:
 
 def _unrounded(site: Site) -> QuantizedValue:
     for arg in site.call.args:
-        for operand in leaves(arg):
+        for operand in reading.leaves(arg):
             site.ctx.stored(operand)
     raise NotQuantizable("its result is not quantized")
 
@@ -250,10 +230,8 @@ def _table(
         with np.errstate(all="ignore"):
             real = FUNCTIONS[name](arithmetic.dequantize(every, value.scale, value.zero))
         # No integer stands for "not a number".
-        undefined = f"its operand may be what {name} has no value for"
-        require(not np.isnan(real).any(), undefined)
-    wide = "its result is quantized to int32, for which there is no table"
-    require(params.dtype != "int32", wide)
+        require(not np.isnan(real).any(), f"{name} has no value for some of its operand's")
+    require(params.dtype != "int32", "its result is int32, for which there is no table")
     dtype = common_dtype([value.dtype], params.dtype)
     own = site.ctx.change_dtype(value, dtype)
     return site.call_at(name, [own.expr, *site.ctx.params(own)], attributes, params, dtype)
@@ -266,17 +244,17 @@ def _hardswish_operand(site: Site) -> relax.Var | None:
     def beside(expr: Any, name: str, value: float) -> Any:
         """Return the operand that a call combines with a number, as importers write it."""
         call = ctx.calls.get(expr)
-        if not calls(call, name) or (number := ctx.number(call.args[1])) is None:
+        if not reading.calls(call, name) or (number := ctx.number(call.args[1])) is None:
             return None
         return call.args[0] if number.size == 1 and number.flat[0] == value else None
 
     whole = beside(site.var, "divide", 6)
     product = ctx.calls.get(site.var if whole is None else whole)
-    if not calls(product, "multiply"):
+    if not reading.calls(product, "multiply"):
         return None
     x, cut = product.args
     clip = ctx.calls.get(beside(cut, "divide", 6) if whole is None else cut)
-    if not calls(clip, "clip") or limits(clip) != (0, 6):
+    if not reading.calls(clip, "clip") or limits(clip) != (0, 6):
         return None
     return x if x.same_as(beside(clip.args[0], "add", 3)) else None
 
@@ -303,9 +281,8 @@ def _add(site: Site) -> QuantizedValue:
     if found is None:
         return _fine(site, [ctx.clipped(arg) for arg in site.call.args])
     operand, number, stored = found
-    larger = "a constant that is not quantized makes it larger"
-    require(same_shape(operand.ty, ty), larger)
-    value, low, high = ctx.operand(operand), -INFINITY, INFINITY
+    require(reading.same_shape(operand.ty, ty), "a float constant makes it larger")
+    value, low, high = ctx.operand(operand), -math.inf, math.inf
     if number.size == 1:  # clipping can wait until the constant is added
         low, high = value.low + float(number.flat[0]), value.high + float(number.flat[0])
         value = value.unclipped()
@@ -330,7 +307,8 @@ def _rounded(
     ctx, dtype = site.ctx, common_dtype([value.dtype for value in values], params.dtype)
     left, right = own = [ctx.change_dtype(value, dtype) for value in values]
     if name != "mul":
-        check_scales(own, params)
+        for value in own:
+            value.check_operand(params)
     else:
         scale = float(np.float32(left.scale * right.scale))
         require(scale > 0 and scale / params.scale < _ROOM, "its scales are too far apart")
@@ -362,7 +340,7 @@ def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
         scale *= 2
     with np.errstate(over="ignore"):
         fine = QuantParams(float(np.float32(scale)), 0, "int32")
-    require(0 < fine.scale < INFINITY, "its scales are beyond float32")
+    require(0 < fine.scale < math.inf, "its scales are beyond float32")
     # What was rounded before counts against the result's step and not this one's: `error` below.
     sides = [site.ctx.requantize_to(replace(value, error=0.0), fine) for value in values]
     made = relax.op.subtract(*sides) if site.name == "subtract" else relax.op.add(*sides)
@@ -386,7 +364,7 @@ def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
     """Emit ``qnn.concatenate`` of integers that have the result's parameters."""
     require(site.call.attrs.axis is not None, "it joins flattened values")
     ctx, parts = site.ctx, []
-    for field in leaves(site.call.args[0]):
+    for field in reading.leaves(site.call.args[0]):
         # Its own requantize says the rounding, which cannot be said of the operator.
         parts.append(ctx.requantize_to(ctx.at(field, params), params))
     scale, zero = ctx.params(params)

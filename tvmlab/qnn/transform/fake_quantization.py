@@ -14,32 +14,16 @@ from tvm import ir, relax
 
 from ...errors import InputError
 from ...ir import checks, dialect
+from ...ir.checks import Array
 from ...ir.graph import live, no_collection
 from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
 from .. import arithmetic
 from ..config import ROUNDINGS
 from ..operator import NARROW, QUANTIZED
-from . import elementwise, products
-from .context import (
-    DEQUANTIZES,
-    QUANTIZES,
-    Array,
-    Context,
-    NotQuantizable,
-    QuantizedValue,
-    QuantParams,
-    Rule,
-    array_of,
-    bindings,
-    calls,
-    channel_count,
-    known,
-    leaves,
-    operator,
-    require,
-    typed,
-)
+from . import elementwise, products, reading
+from .context import Context, Rule
 from .elementwise import MOVES, limits, move_constant
+from .values import NotQuantizable, QuantizedValue, QuantParams, known, require
 
 #: The attribute of a function in which an importer says how its format rounds.
 ROUNDING = "qnn.rounding"
@@ -51,26 +35,25 @@ _OF_ONE = {*MOVES, "relax.astype", "relax.clip", "relax.nn.relu"}
 
 @tvm.transform.module_pass(opt_level=0, name="FakeQuantizationToInteger")
 class FakeQuantizationToInteger:
-    """The pass: a quantized network that computes in floats in, one that computes in integers out.
+    """The pass: make a quantized network that computes in floats compute in integers.
 
     Frontends import a quantized network as float operators between ``R.dequantize`` and
-    ``R.quantize``. Each operator between them that has an integer form gets it::
+    ``R.quantize``. The pass replaces each operator between them that has an integer form::
 
         [nn.pad ->] qnn.conv2d -> nn.bias_add -> qnn.requantize [-> clip]
 
-    with constant weights and biases, where a relu, relu6 or clip is no operator at all if the
-    result's dtype ends where it cuts. ``R.quantize`` and ``R.dequantize`` that are left (at the
-    ends, and around softmax) become ``relax.qnn`` ones. What has no integer form stays float;
-    `tvmlab.qnn.analysis.float_operators` lists it, with the reasons. The pass looks at one block of
-    a function at a time, and leaves branches of an ``if`` and functions within functions alone.
+    A relu, relu6 or clip disappears where the dtype of the result has the same limits.
+    ``R.quantize`` and ``R.dequantize`` that are left (at the ends, and around softmax) become
+    operators of ``relax.qnn``. Operators without an integer form stay float, and
+    `tvmlab.qnn.analysis.float_operators` lists them with the reasons. The pass looks at one block
+    of a function at a time, and leaves branches of an ``if`` and inner functions alone.
 
-    Every integer result is within one step of the float one: what a quantize rounds is rounded
-    there, and nothing else is, but for biases and sums added unrounded (to a part of a step, which
-    is checked). Where that cannot be had, an operator stays float. Additions and averages of
-    windows say ``"TFLITE"`` where the rounding is one of Relay's, which rounds once for all that
-    one can see: Relay's additions round both sides first, its averages cut the fraction off.
+    Every integer result is within one step of the float one, because only quantizes round, and
+    biases and unrounded sums to a part of a step, which is checked. An operator that would be less
+    exact stays float. With one of Relay's roundings, additions and averages of windows say
+    ``"TFLITE"``: Relay's additions round both sides first, and its averages cut the fraction off.
 
-    A product that is read as float too, or never quantized, is dequantized from its exact sums.
+    A product that is also read as float, or never quantized, is dequantized from its exact sums.
 
     Parameters
     ----------
@@ -125,10 +108,8 @@ class FakeQuantizationToInteger:
 
 def rounding_of(mod: ir.IRModule) -> str:
     """Give what a module's ``main`` says of its rounding, ``"None"`` where it says nothing."""
-    for name, function in mod.functions_items():
-        if name.name_hint == "main" and getattr(function, "attrs", None):
-            return str(function.attrs.get(ROUNDING, "None"))
-    return "None"
+    main = {name.name_hint: function for name, function in mod.functions_items()}.get("main")
+    return str((getattr(main, "attrs", None) or {}).get(ROUNDING, "None"))
 
 
 class Rewriter:
@@ -142,7 +123,8 @@ class Rewriter:
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; return the same object where nothing changes."""
-        if not any(operator(value) in QUANTIZES for _, value in bindings(function.body)):
+        values = (value for _, value in reading.bindings(function.body))
+        if not any(reading.operator(value) in reading.QUANTIZES for value in values):
             return function
         with _deep_recursion():
             made = self._body(function.body)
@@ -167,18 +149,18 @@ class Rewriter:
             return body
         kinds = (relax.BindingBlock, relax.DataflowBlock)
         made = [kinds[dataflow](bindings) for dataflow, bindings in live(blocks, body.body)]
-        return typed(relax.SeqExpr(made, body.body), body.ty)
+        return reading.typed(relax.SeqExpr(made, body.body), body.ty)
 
     def _binding(self, binding: relax.Binding) -> relax.Binding | None:
         """Return what a binding becomes; None if it was emitted."""
         var, value, context = binding.var, binding.value, self.context
         if not isinstance(binding, relax.VarBinding):
             return binding
-        if operator(value):
+        if reading.operator(value):
             context.calls[var] = value
-            if value.op.name in DEQUANTIZES:
+            if value.op.name in reading.DEQUANTIZES:
                 return self._dequantize(binding, value)
-            if value.op.name in QUANTIZES:
+            if value.op.name in reading.QUANTIZES:
                 return self._quantize(binding, value)
             return self._call(binding, value)
         if isinstance(value, tvm.ir.GenericConst):
@@ -200,8 +182,10 @@ class Rewriter:
                 if name in products.PRODUCTS:
                     return self._dequantized(binding, read)
         made = self._renamed(value)
-        with contextlib.suppress(NotQuantizable):
-            made = self._simplified(var, made)
+        dtype = str(getattr(var.ty, "dtype", ""))
+        if name == "relax.clip" and dtype in NARROW:  # as importers of TensorFlow Lite write it
+            found, (least, most) = limits(made), checks.limits(dtype)
+            made = made.args[0] if found and found[0] <= least and found[1] >= most else made
         if made is value:
             return binding
         self.changed = True
@@ -216,24 +200,27 @@ class Rewriter:
         operands = [value.expr, *self.context.params(value)]
         attributes = {"out_dtype": "float32", "axis": value.axis}
         made = dialect.call("relax.qnn.dequantize", operands, attributes)
-        return relax.VarBinding(binding.var, typed(made, binding.var.ty))
+        return relax.VarBinding(binding.var, reading.typed(made, binding.var.ty))
 
     def _array(self, expr: Any) -> Array | None:
         """Return a constant's value, of any dtype; None for anything else."""
-        return self.context.numbers.get(expr) if isinstance(expr, relax.Var) else array_of(expr)
+        if isinstance(expr, relax.Var):
+            return self.context.numbers.get(expr)
+        return reading.array_of(expr)
 
     def _renamed(self, value: relax.Call) -> relax.Call:
         args = [self._name(arg) for arg in value.args]
         if all(a.same_as(b) for a, b in zip(args, value.args, strict=True)):
             return value
-        return typed(relax.Call(value.op, args, value.attrs, value.ty_args, value.span), value.ty)
+        made = relax.Call(value.op, args, value.attrs, value.ty_args, value.span)
+        return reading.typed(made, value.ty)
 
     def _name(self, expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, relax.Var):
             return self.aliases.get(expr, expr)
-        if isinstance(expr, relax.Tuple) and any(leaf in self.aliases for leaf in leaves(expr)):
-            return relax.Tuple([self._name(field) for field in expr.fields])
-        return expr
+        if not isinstance(expr, relax.Tuple) or not self.aliases.keys() & reading.leaves(expr):
+            return expr
+        return relax.Tuple([self._name(field) for field in expr.fields])
 
     def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, data, context = binding.var, self._name(value.args[0]), self.context
@@ -242,7 +229,7 @@ class Rewriter:
         if array is not None and not isinstance(data, tvm.ir.GenericConst):
             data = relax.const(np.ascontiguousarray(array), str(data.ty.dtype))
         try:
-            given, out = value.args[0].ty, str(_attribute(value, "out_dtype"))
+            given, out = value.args[0].ty, str(value.attrs["out_dtype"])
             read = _read(value, data, given, str(data.ty.dtype), out)
         except NotQuantizable as why:
             self.reasons.setdefault(var, str(why))
@@ -254,7 +241,7 @@ class Rewriter:
 
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data, context = binding.var, value.args[0], self.context
-        dtype = str(_attribute(value, "out_dtype"))
+        dtype = str(value.attrs["out_dtype"])
         try:
             read = _read(value, var, data.ty, dtype, str(data.ty.dtype))
         except NotQuantizable as why:
@@ -277,30 +264,12 @@ class Rewriter:
             attributes = {"out_dtype": dtype, "axis": read.axis, "rounding": context.ties}
             made = dialect.call("relax.qnn.quantize", [data, *context.params(read)], attributes)
             self.changed = True
-            return relax.VarBinding(var, typed(made, value.ty))
+            return relax.VarBinding(var, reading.typed(made, value.ty))
         self.changed = True
         if expr.same_as(var):
             return None
         self.aliases[var] = expr
         return relax.VarBinding(var, expr)
-
-    def _simplified(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """Read what TensorFlow Lite's importer makes: clips to dtypes' ends, averages in int32."""
-        dtype, made = str(getattr(var.ty, "dtype", "")), self.context.calls
-        if calls(call, "clip") and dtype in NARROW:
-            found, (least, most) = limits(call), checks.limits(dtype)
-            return call.args[0] if found and found[0] <= least and found[1] >= most else call
-        if not calls(call, "astype") or not calls(pool := made.get(call.args[0]), "nn.avg_pool2d"):
-            return call
-        wide = made.get(pool.args[0])
-        if not calls(wide, "astype") or dtype not in ("int8", "uint8"):
-            return call
-        if (str(wide.ty.dtype), str(wide.args[0].ty.dtype)) != ("int32", dtype):
-            return call
-        one, zero = self.context.params(QuantParams(1.0, 0, dtype))
-        attributes = products.pooling_attributes(pool) | {"rounding": self.rounding}
-        operands = [wide.args[0], one, zero, one, zero]
-        return typed(dialect.call("relax.qnn.avg_pool2d", operands, attributes), call.ty)
 
 
 def _read(
@@ -310,22 +279,17 @@ def _read(
     require(integers in QUANTIZED, f"its integers are {integers}")
     require(real == "float32", f"its real values are {real}")
     name, ndim, unknown = call.op.name, int(ty.ndim), "its scale or zero point is not a constant"
-    scales, zeros = (known(array_of(arg), unknown) for arg in call.args[1:3])
-    axis, count = int(_attribute(call, "axis")) % max(ndim, 1), None
+    scales, zeros = (known(reading.array_of(arg), unknown) for arg in call.args[1:3])
+    axis, count = int(call.attrs["axis"]) % max(ndim, 1), None
     if scales.size > 1 or zeros.size > 1:
         require(ndim >= 0, "it is quantized by channel, and its rank is not known")
-        count = channel_count(ty, axis)
+        count = reading.channel_count(ty, axis)
     scales = _one(checks.scale(scales, name, "scale", count))
     zeros = _one(checks.zero_point(zeros, name, "zero_point", integers, count))
-    array, ends = array_of(data), checks.limits(integers)
+    array, ends = reading.array_of(data), checks.limits(integers)
     if array is not None and array.size:
         ends = int(array.min()), int(array.max())
     return QuantizedValue(data, integers, scales, zeros, axis, *ends, array=array)
-
-
-def _attribute(call: relax.Call, name: str) -> Any:
-    ours = call.op.name.startswith("relax.qnn.")
-    return call.attrs[name] if ours else getattr(call.attrs, name)
 
 
 def _one(values: Array) -> Array:
@@ -393,12 +357,9 @@ class QnnQuantizeConstFold:
 class DropClip(DFPatternCallback):
     """The rule: leave out a clip whose range is that of the dtype.
 
-    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8: a requantize to
-    uint8, which saturates. A wider clip before a cast stays, because the cast wraps.
-
-    A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
-    So the cast goes only where the scales and zero points are constants that show that nothing gets
-    there; scaling down, as from sums to bytes, nothing does.
+    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8, which is a
+    requantize to uint8. A wider clip before a cast stays, because the cast wraps. The cast stays
+    where a requantize to int32 could wrap, because one to uint8 saturates.
     """
 
     def __init__(self) -> None:
@@ -421,7 +382,7 @@ class DropClip(DFPatternCallback):
             return inner if low <= least and high >= most else post
         if before != "int32" or after not in NARROW or (low, high) != checks.limits(after):
             return post
-        zero = array_of(inner.args[4])
+        zero = reading.array_of(inner.args[4])
         if zero is None or not low <= int(zero.ravel()[0]) <= high or not _stays_in_int32(inner):
             return post
         attributes = {**dialect.attributes(inner), "out_dtype": after}
@@ -430,7 +391,7 @@ class DropClip(DFPatternCallback):
 
 def _stays_in_int32(requantize: relax.Call) -> bool:
     """Say whether constants show that no result of a requantize is beyond int32."""
-    scale, zero, out_scale, out_zero = (array_of(arg) for arg in requantize.args[1:])
+    scale, zero, out_scale, out_zero = (reading.array_of(arg) for arg in requantize.args[1:])
     if scale is None or zero is None or out_scale is None or out_zero is None:
         return False
     ends = checks.limits(str(requantize.args[0].ty.dtype))

@@ -1,15 +1,13 @@
 """Convolutions, matrix products, averages and constants: their sums are exact in int32.
 
-The scale of a product's sums is the product of the operands', by output channel where the weight
-has one for each, and their zero point is 0. An operator whose sums could leave int32 stays float. A
-mean over whole axes is a sum whose scale is that of its operand over the count: one rounding in
-all, that of the quantize which follows. Averages of windows are ``qnn.avg_pool2d``.
+The scale of a product's sums is the product of the operands' scales, and their zero point is 0. An
+operator whose sums could leave int32 stays float. A mean over whole axes is a sum whose scale is
+that of its operand over the count. Averages of windows are ``qnn.avg_pool2d``.
 
 A batch normalization that no convolution takes in is ``gain * x + shift`` by channel: a depthwise
-convolution of one place, with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. Times
-its scale the weight is the gain exactly, as a real number; so nothing is rounded but the shift, to
-an int32 in units of 1/32767 of what one step of x adds. A gain of zero is a weight of zero, and its
-shift has units of its own.
+1x1 convolution with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. The weight times
+its scale is exactly the gain, so that only the shift is rounded, to an int32 in units of 1/32767 of
+what one step of x adds. A gain of zero is a weight of zero, and its shift has units of its own.
 """
 
 from __future__ import annotations
@@ -21,27 +19,14 @@ import numpy as np
 from tvm import relax
 
 from ...ir import checks, dialect
+from ...ir.checks import Array
 from .. import arithmetic, frameworks
+from ..fixed_point import INT32
 from ..operator import NARROW, OPERATORS
 from ..products import sum_parts, sum_range
-from .context import (
-    INT32,
-    Array,
-    Context,
-    QuantizedValue,
-    QuantParams,
-    Rule,
-    Site,
-    channel_count,
-    check_scales,
-    check_sums,
-    fixed_sizes,
-    known,
-    require,
-    sizes,
-    spread,
-    with_dtype,
-)
+from . import reading
+from .context import Context, Rule, Site
+from .values import QuantizedValue, QuantParams, check_sums, known, require
 
 _WEIGHT = 32767
 # The units of a shift whose gain is nothing beside it.
@@ -62,9 +47,8 @@ def _conv2d(site: Site) -> QuantizedValue:
         require("".join(sorted(layout)) == letters, f"its layout is {layout}")
     x, w = ctx.stored(site.call.args[0]), _weight(ctx, site.call.args[1], kernel.index("O"))
     parts = a["groups"] if name == "conv2d_transpose" else 1
-    grouped = "its weight is quantized by output within each of its groups"
-    require(parts == 1 or w.scalar, grouped)
-    shape = known(fixed_sizes(site.call.args[1].ty), "its weight's shape is not known")
+    require(parts == 1 or w.scalar, "its weight has scales by output within each group")
+    shape = known(reading.fixed_sizes(site.call.args[1].ty), "its weight's shape is not known")
     by_letter = dict(zip(kernel, shape, strict=True))
     a["channels"], a["kernel_size"] = by_letter["O"] * parts, [by_letter["H"], by_letter["W"]]
     rows = None if w.array is None else np.moveaxis(w.array, kernel.index("O"), 0)
@@ -101,8 +85,7 @@ def _scale(x: QuantizedValue, w: QuantizedValue, exact: bool) -> Array:
     """
     kind = np.float64 if exact else np.float32
     scale = np.asarray(x.scale.astype(kind) * w.scale.astype(kind))
-    small = "the product of its scales is below every float32"
-    require(np.all(scale.astype(np.float32) > 0), small)
+    require(np.all(scale.astype(np.float32) > 0), "the product of its scales is below float32")
     return scale
 
 
@@ -144,7 +127,7 @@ def _matmul(site: Site) -> QuantizedValue:
     ctx, (left, right) = site.ctx, site.call.args
     ranks = int(left.ty.ndim), int(right.ty.ndim)
     x, w = ctx.stored(left), _weight(ctx, right, ranks[1] - 1)
-    a, b, axis = fixed_sizes(left.ty), fixed_sizes(right.ty), int(site.var.ty.ndim) - 1
+    (a, b), axis = (reading.fixed_sizes(side.ty) for side in (left, right)), site.var.ty.ndim - 1
     if w.array is not None and ranks[1] == 2 and b is not None:
         rows = np.ascontiguousarray(w.array.T)
         bounds = _bounds(x, w, rows, b[0])
@@ -155,10 +138,9 @@ def _matmul(site: Site) -> QuantizedValue:
         # LiteRT's fully connected layers multiply in float64 and round once.
         return replace(value, compute="float64") if tflite else value
     require(w.scalar, "its second operand is quantized by channel")
-    unknown = "its operands' shapes are not constant"
-    a, b = known(a, unknown), known(b, unknown)
+    a, b = (known(shape, "its operands' shapes are not constant") for shape in (a, b))
     same = len(a) >= 2 and len(a) == len(b) and a[:-2] == b[:-2]
-    require(same, f"it multiplies shapes {a} and {b}, which are not the same batches")
+    require(same, f"its operands of shapes {a} and {b} have different batches")
     bounds = _bounds(x, w, None, b[-2])
     return QuantizedValue.sums(_batches(site, x, w, a, b), _scale(x, w, False), axis, *bounds)
 
@@ -195,14 +177,14 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
         given = range(ndim) if attrs.axis is None else attrs.axis
         return [int(i) % ndim for i in given], bool(attrs.keepdims)
     if site.name == "nn.adaptive_avg_pool2d":
-        layout, shape = str(attrs.layout), sizes(site.var.ty)
+        layout, shape = str(attrs.layout), reading.sizes(site.var.ty)
         axes = [layout.index(letter) for letter in "HW"]
         plain = sorted(layout) == [*"CHNW"] and str(attrs.out_layout) in ("", layout)
         whole = plain and shape is not None and all(shape[axis] == 1 for axis in axes)
         require(whole, "it averages windows whose sizes follow from the result's")
         return axes, True
     # ONNX Runtime computes a window of the whole picture as a mean.
-    attributes, shape = pooling_attributes(site.call), sizes(operand.ty)
+    attributes, shape = pooling_attributes(site.call), reading.sizes(operand.ty)
     axes = [attributes["layout"].index(letter) for letter in "HW"]
     whole = (
         site.ctx.rounding == "ONNX"
@@ -217,7 +199,7 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
 
 
 def _count(operand: relax.Expr, axes: list[int]) -> int:
-    counts = [channel_count(operand.ty, axis) or 0 for axis in axes]
+    counts = [reading.channel_count(operand.ty, axis) or 0 for axis in axes]
     require(all(counts), "how many values it averages is not known")
     return int(np.prod(counts, dtype=np.int64))
 
@@ -236,7 +218,7 @@ def _average(site: Site) -> QuantizedValue:
     require(np.all(scale.astype(np.float32) > 0), "its scale is below every float32")
     expr = value.expr
     if value.dtype != "int32":
-        wide = with_dtype(operand.ty, "int32")
+        wide = reading.with_dtype(operand.ty, "int32")
         expr = site.bind(relax.op.astype(expr, "int32"), "wide", ty=wide)
     expr = site.bind(relax.op.sum(expr, axes, keepdims), "sums")
     if value.scalar:
@@ -274,7 +256,7 @@ def _windows(site: Site, params: QuantParams) -> QuantizedValue:
     attributes, value = pooling_attributes(site.call), site.ctx.stored(site.call.args[0])
     same = params.dtype != "int32" and (value.dtype == "int16") == (params.dtype == "int16")
     require(same, f"it averages {value.dtype} into {params.dtype}")
-    check_scales([value], params)
+    value.check_operand(params)
     # Relay's ways cut the fraction off; only the frameworks' round an average.
     attributes["rounding"] = "ONNX" if site.ctx.rounding == "ONNX" else "TFLITE"
     operands = [value.expr, *site.ctx.params(value)]
@@ -291,8 +273,9 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
     if params and (site.ctx.rounding != "ONNX" or value.dtype not in ("int8", "uint8")):
         return site.ctx.value(site.var)
     require(not attrs.training, "it normalizes by the statistics of its batch")
-    unknown = "its statistics are not constant"
-    gamma, beta, mean, variance = (known(site.ctx.number(a), unknown) for a in site.call.args[1:5])
+    gamma, beta, mean, variance = (
+        known(site.ctx.number(a), "its statistics are not constant") for a in site.call.args[1:5]
+    )
     gamma = gamma if attrs.scale else np.ones_like(gamma)
     beta = beta if attrs.center else np.zeros_like(beta)
     gain = gamma / np.sqrt(variance + float(attrs.epsilon))
@@ -309,7 +292,7 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
         nearest = np.round(add / scale.astype(np.float64)).astype(np.int64)
         bias = _match_float_bias(value, weight, nearest, scale, wanted, params)
         add = np.where(bias == nearest, add, bias * scale.astype(np.float64))
-    return add_constant(site, sums, spread(add, axis, int(x.ty.ndim)), None, x.ty)
+    return add_constant(site, sums, reading.spread(add, axis, int(x.ty.ndim)), None, x.ty)
 
 
 def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
@@ -339,7 +322,7 @@ def _scale_channels(
     one, none = scale[0] if np.all(scale == scale[0]) else scale, np.zeros((), np.int64)
     w = QuantizedValue(kernel, "int16", one, none, 0, -_WEIGHT, _WEIGHT)
     attributes = {"channels": count, "groups": count, "kernel_size": [1, 1], "data_layout": layout}
-    expr = _bind_product(site, "conv2d", value, w, attributes, with_dtype(ty, "int32"))
+    expr = _bind_product(site, "conv2d", value, w, attributes, reading.with_dtype(ty, "int32"))
     exact = site.ctx.rounding == "TFLITE" and value.dtype != "uint8"
     most = value.far * _WEIGHT
     product = _scale(value, replace(w, scale=scale), exact)
@@ -352,7 +335,7 @@ def add_constant(
 ) -> QuantizedValue:
     """Add a constant to sums: their bias."""
     ndim, error = int(ty.ndim), 0.0
-    scale = spread(sums.scale, sums.axis, ndim).astype(np.float64)
+    scale = reading.spread(sums.scale, sums.axis, ndim).astype(np.float64)
     whole = _integers(stored, scale)
     if whole is None:
         steps = add / scale
@@ -371,21 +354,23 @@ def _integers(stored: QuantizedValue | None, scale: Array) -> Array | None:
     """Return a quantized constant's integers where their scale is the sums'."""
     if stored is None or stored.array is None or stored.clipped:
         return None
-    own = spread(stored.scale, stored.axis, stored.array.ndim).astype(np.float64)
-    if not np.all(np.abs(own - scale) <= _SAME * scale):
+    own, zero = (
+        reading.spread(x, stored.axis, stored.array.ndim) for x in (stored.scale, stored.zero)
+    )
+    if not np.all(np.abs(own.astype(np.float64) - scale) <= _SAME * scale):
         return None
-    return stored.array.astype(np.int64) - spread(stored.zero, stored.axis, stored.array.ndim)
+    return stored.array.astype(np.int64) - zero
 
 
 def _biased(site: Site, sums: QuantizedValue, whole: Array, ty: Any) -> relax.Expr:
-    count = channel_count(ty, sums.axis)
+    count = reading.channel_count(ty, sums.axis)
     if count is not None and set(np.flatnonzero(np.array(whole.shape) != 1)) <= {sums.axis}:
         vector = np.broadcast_to(whole.ravel(), (count,))
         operands = [sums.expr, site.ctx.constant(vector, "int32")]
         call = dialect.call("relax.relay.nn.bias_add", operands, {"axis": sums.axis})
     else:
         call = relax.op.add(sums.expr, site.ctx.constant(whole, "int32"))
-    return site.bind(call, "biased", ty=with_dtype(ty, "int32"))
+    return site.bind(call, "biased", ty=reading.with_dtype(ty, "int32"))
 
 
 # ONNX Runtime computes a batch normalization that stands alone in float32: dequantize, multiply,
