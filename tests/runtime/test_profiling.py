@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,7 @@ from tvmlab import npu
 from tvmlab.compiler import simplify
 from tvmlab.errors import InputError
 from tvmlab.measure import bench
-from tvmlab.runtime import peak as _peak
-from tvmlab.runtime import profiling
+from tvmlab.runtime import profiling, timing
 from tvmlab.runtime.profiling import Event, Recording
 from tvmlab.schedule import Machine, Tally, Work, fused_passes, schedule_passes
 
@@ -47,7 +45,6 @@ def test_there_is_a_row_for_each_function(executable: tvmlab.Executable) -> None
         assert rows[name].calls == kernel.calls
         assert rows[name].kind == kernel.rule
         assert rows[name].operations == executable.work[name].operations
-        assert rows[name].cycles is None
     assert rows[profiling.MACHINE].calls > 5
 
 
@@ -146,7 +143,7 @@ def test_rows_of_a_known_recording() -> None:
     """Medians, of each row by itself; what watching costs is nowhere."""
     recording = Recording((80, 160, 800), (watched(1), watched(2), watched(10)))
     work = {"conv2d": Work(100, "float32", "Contraction"), "mean": Work(0, "", "Reduction")}
-    rows = {row.name: row for row in profiling._rows(recording, work, {})}
+    rows = {row.name: row for row in profiling._rows(recording, work, ())}
     assert rows.keys() == {"conv2d", "mean", profiling.MACHINE}
     assert rows["conv2d"].seconds == pytest.approx(120e-9)
     assert rows["mean"].seconds == pytest.approx(20e-9)
@@ -158,54 +155,19 @@ def test_rows_of_a_known_recording() -> None:
     assert rows["conv2d"].of_peak == pytest.approx(200 / 120e-9 / PEAK)
 
 
-@pytest.fixture(scope="module")
-def network() -> tuple[Any, np.ndarray]:
+def test_a_region_of_the_accelerator_says_that_it_is_simulated() -> None:
     net = Bytes()
     one = net.conv(net.inputs[0])
     mod = npu.partition(net.module(net.add(net.turn(one), one)))
-    return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
-
-
-@pytest.fixture(scope="module")
-def profiled(network: tuple[Any, np.ndarray]) -> profiling.Profile:
-    mod, x = network
-    return tvmlab.compile(mod).profile(x, repeats=2)
-
-
-def regions(profile: profiling.Profile) -> dict[str, profiling.Row]:
-    return {row.name: row for row in profile.rows if row.kind == "accelerator"}
-
-
-def test_a_region_has_the_cycles_of_the_report(
-    network: tuple[Any, np.ndarray], profiled: profiling.Profile
-) -> None:
-    tables = {table.name: table for table in npu.report(network[0]).regions}
-    rows = regions(profiled)
-    assert rows.keys() == tables.keys()
+    x = net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+    profile = tvmlab.compile(mod).profile(x, repeats=2)
+    rows = {row.name: row for row in profile.rows if row.kind == "accelerator"}
+    assert rows.keys() == {table.name for table in npu.report(mod).regions}
     assert rows
-    for name, row in rows.items():
-        total = tables[name].total
-        assert row.cycles == total.cycles == sum(n.cycles for n in profiled.layers[name])
-        assert [n.name for n in profiled.layers[name]] == [n.name for n in tables[name].layers]
-        macs = total.counters["array_macs"] + total.counters["vector_macs"]
-        assert (row.operations, row.dtype, row.of_peak) == (2 * macs, "int8", None)
+    for row in rows.values():
+        assert (row.operations, row.of_peak) == (None, None)
         assert row.bytes > 0
-    assert profiled.clock_mhz == tables[name].config.clock_mhz
-
-
-def test_the_trace_has_the_layers_by_the_accelerators_clock(
-    profiled: profiling.Profile, tmp_path: Any
-) -> None:
-    events = json.loads(profiled.trace(tmp_path / "t.json").read_text())["traceEvents"]
-    slices = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
-    layers = [layer for name in regions(profiled) for layer in profiled.layers[name]]
-    assert sorted(event["name"] for event in slices) == sorted(layer.name for layer in layers)
-    assert profiled.clock_mhz is not None
-    for event in slices:
-        assert event["dur"] == pytest.approx(event["args"]["cycles"] / profiled.clock_mhz, abs=1e-3)
-        assert event["cat"] in regions(profiled)
-    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert f"accelerator at {profiled.clock_mhz} MHz" in names
+    assert "the accelerator is simulated" in str(profile)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -226,7 +188,7 @@ def test_the_loop_computes_what_its_operations_say(dtype: str) -> None:
 
 def test_the_limits_are_measured() -> None:
     assert 0 < bench.peak_flops() < np.inf
-    assert 0 < _peak.peak_bandwidth() < np.inf
+    assert 0 < timing.peak_bandwidth() < np.inf
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
@@ -238,7 +200,7 @@ def test_the_loop_of_dot_products_computes_what_its_operations_say(
     dot = machine.dot8 or machine.dot16 if dtype == "int8" else machine.dot16
     if dot is None:
         pytest.skip(f"this processor lacks an instruction that sums products of {dtype}")
-    monkeypatch.setattr(_peak, "_STEPS", 50)
+    monkeypatch.setattr(timing, "_STEPS", 50)
     loop = bench.PeakLoop(dtype)
     loop()
     held = loop._before.numpy()

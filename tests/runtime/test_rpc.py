@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import tvm
 from tvm import rpc as tvm_rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
-from tvm.rpc.base import RPC_MAGIC
 
 from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
@@ -26,8 +24,6 @@ from tvmlab.errors import RemoteError
 from tvmlab.runtime import tracker as trackers
 from tvmlab.runtime.tracker import Tracker, parse_address
 from tvmlab.support.host import Abilities, abilities
-
-MAGIC = struct.pack("<i", RPC_MAGIC)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +90,7 @@ def test_a_crash_is_told_and_the_server_lives(farm: tuple[str, Running], library
 
 
 def test_a_kernel_that_does_not_end(farm: tuple[str, Running], library: Path) -> None:
-    with pytest.raises(RPCSessionTimeoutError, match="longer than 1 s"):
+    with pytest.raises(RPCSessionTimeoutError, match="session has expired"):
         call(session(farm[0], 1.0), library / "endless.so")
     assert call(session(farm[0]), library / "adds.so").all()
     wait_until(lambda: not psutil.Process(farm[1].process.pid).children())
@@ -108,18 +104,18 @@ def address_of(tracker: str) -> tuple[str, int]:
 
 def test_a_slow_device_and_a_signal(farm: tuple[str, Running], library: Path) -> None:
     """The server ends with its session, and the tracker does not list it any more."""
-    server = Running(farms.command(farm[0], "slow", "--device-seconds", "600"))
+    server = Running(farms.command(farm[0], "slow", "--device-seconds", "1"))
     try:
-        assert "600 s more" in server.until("SIMULATED")
+        assert "1 s more" in server.until("SIMULATED")
         farms.known(server)
-        tracker = tvm_rpc.connect_tracker(*parse_address(farm[0]))
-        with pytest.raises(RPCSessionTimeoutError, match="longer than 2 s"):
-            call(tracker.request("slow", session_timeout=2.0), library / "adds.so")
-        _connected = tracker.request("slow")
+        begin = time.monotonic()
+        connected = tvm_rpc.connect_tracker(*parse_address(farm[0])).request("slow")
+        assert call(connected, library / "adds.so").all()
+        assert time.monotonic() - begin > 1
         (child,) = psutil.Process(server.process.pid).children()
         server.send(signal.SIGTERM)
         assert server.process.wait(300) == 0
-        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+        wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
         wait_until(lambda: not Tracker(farm[0], "slow").servers())
     finally:
         server.end()

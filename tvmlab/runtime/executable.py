@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import json
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -47,9 +46,9 @@ class Executable:
     signature : Signature
         The inputs that a call takes.
     vm_executable : tvm.relax.VMExecutable or tvm.runtime.Module
-        Upstream's object, for everything that upstream can do with it.
+        Upstream's object.
     work : mapping of str to tvmlab.schedule.Work
-        What a call of each compiled function does; it is saved with the executable.
+        The work of a call of each compiled function.
     """
 
     def __init__(
@@ -61,19 +60,15 @@ class Executable:
         work: Mapping[str, Work] | None = None,
         tir: tvm.ir.IRModule | None = None,
     ) -> None:
-        self._summary = summary
-        self._tir = tir
+        self._summary, self._tir = summary, tir
+        self.vm_executable, self.target, self.signature = built, target, signature
         self.work = dict(work or {})
-        self.vm_executable = built
-        self.target = target
-        self.signature = signature
         self._running: _VMSession | None = None
         # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
         # the process.
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
-        """Return the inputs, the accelerators and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
         others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
         return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
@@ -100,32 +95,19 @@ class Executable:
 
         Notes
         -----
-        Threads may share an executable: their calls run one after the other. Inputs are copied in
-        and results are copied out, so the module never sees an array of the caller's and the
-        caller never one of the module's.
+        Threads can share an executable: their calls run one after the other. Inputs and results
+        are copied.
         """
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
             return (self._running or self._start())(arrays)
 
     def summary(self) -> Summary:
-        """Return which rule scheduled which function; print it for a table.
-
-        Raises
-        ------
-        PackageError
-            The executable was loaded from a file, which holds machine code only.
-        """
+        """Return which rule scheduled which function; `PackageError` if it was loaded."""
         return self._known(self._summary)
 
     def tir(self) -> tvm.ir.IRModule:
-        """Return the scheduled TIR functions of the CPU, by the names that `summary` has.
-
-        Raises
-        ------
-        PackageError
-            The executable was loaded from a file, which holds machine code only.
-        """
+        """Return the scheduled TIR functions of the CPU; the names and errors are `summary`'s."""
         return self._known(self._tir)
 
     def _known(self, value: _Value | None) -> _Value:
@@ -173,18 +155,17 @@ class Executable:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
         The file is a shared library, which ``tvm.runtime.load_module`` loads too, with a
-        description at its end (inputs, outputs, target, versions, a checksum). It is code: load it
-        only if you trust its source.
+        description at its end (`tvmlab.package`).
 
         Parameters
         ----------
         path : path
             The file, whose name ends in ``.so``. It appears whole or not at all.
         cross_compiler : str, optional
-            The C++ compiler that links for another kind of processor than this machine's, such as
+            The C++ compiler that links for another kind of processor, such as
             ``"aarch64-linux-gnu-g++"``.
         cross_compiler_options : str
-            More options for it, quoted as for a shell.
+            Options for it, quoted as for a shell.
 
         Raises
         ------
@@ -194,16 +175,10 @@ class Executable:
             The name does not end in ``.so``, the file cannot be written, or the executable was
             itself loaded from one.
         """
-        path = Path(path)
-        package.check_name(path)
-        return self.write(path, cross_compiler, cross_compiler_options)
+        package.check_name(Path(path))
+        return self.write(Path(path), cross_compiler, cross_compiler_options)
 
-    def write(
-        self,
-        path: Path,
-        cross_compiler: str | None = None,
-        cross_compiler_options: str = "",
-    ) -> Path:
+    def write(self, path: Path, cross_compiler: str | None = None, options: str = "") -> Path:
         """Write the file of `save` under any name; ``tvm.runtime.load_module`` needs ``.so``."""
         from .. import __version__
 
@@ -226,7 +201,7 @@ class Executable:
             work={name: astuple(work) for name, work in self.work.items()},
         )
         compiler = cross_compiler and str(find_tool(cross_compiler).path)
-        library.write(self.vm_executable, path, description, compiler, cross_compiler_options)
+        library.write(self.vm_executable, path, description, compiler, options)
         return path
 
     def _start(self) -> _VMSession:
@@ -265,12 +240,9 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     found = package.describe(path)
     work = {name: Work(*fields) for name, fields in found.work.items()}
     made = as_target(found.target)
-    if made.kind.name == "llvm" and (alien := other_processor(made)):
-        raise PackageError(
-            f"the library cannot be loaded here: it is for {alien}",
-            where=f"{path}, made for {made}",
-            fix="load it on a machine of that kind, or compile the model again for this one",
-        )
+    on_cpu = made.kind.name == "llvm"
+    if on_cpu and (alien := other_processor(made)):
+        raise _not_loaded(path, made, f"it is for {alien}")
     if found.versions["tvm"].split(".")[:2] != tvm.__version__.split(".")[:2]:
         warnings.warn(
             f"{path} was compiled with TVM {found.versions['tvm']}, and this is "
@@ -279,24 +251,21 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
             stacklevel=2,
         )
     library.load_runtimes(path, found.runtimes)
-    # The host's threads are set before the first kernel runs, as when it was compiled here.
-    if made.kind.name == "llvm":
-        host_target()
+    if on_cpu:
+        host_target()  # sets the host's threads before the first kernel runs
     try:
         module = library.load(path)
-    except OSError as error:
-        raise PackageError(
-            f"the library cannot be copied to be loaded: {error.strerror}",
-            where=f"{path}, to {tempfile.gettempdir()}",
-            fix="make space there, or let TMPDIR name another folder",
-        ) from error
     except Exception as error:  # the system's loader, in words of its own
-        raise PackageError(
-            f"the library cannot be loaded here: {telling(error)}",
-            where=f"{path}, made for {made}",
-            fix="load it on a machine of that kind, or compile the model again for this one",
-        ) from error
+        raise _not_loaded(path, made, telling(error)) from error
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
+
+
+def _not_loaded(path: Path, target: tvm.target.Target, why: str) -> PackageError:
+    return PackageError(
+        f"the library cannot be loaded here: {why}",
+        where=f"{path}, made for {target}",
+        fix="load it on a machine of that kind, or compile the model again for this one",
+    )
 
 
 class _VMSession:
@@ -309,7 +278,7 @@ class _VMSession:
         self.main = self.machine["main"]
         self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
         self._dtypes = [value.dtype for value in signature.inputs]
-        self._buffers: list[tuple[Any, np.ndarray | None] | None] = [None] * len(self._dtypes)
+        self._buffers: list[Any] = [None] * len(self._dtypes)
 
     def __call__(self, arrays: list[np.ndarray]) -> Any:
         """Run ``main``: arrays in, arrays out."""
@@ -321,39 +290,36 @@ class _VMSession:
         Compiled code reads data that begin at a multiple of 64 bytes, which NumPy does not promise.
         A tensor that stays costs a small network less than a new one for each call.
         """
-        tensors = []
         for number, array in enumerate(arrays):
-            buffer = self._buffers[number]
-            if buffer is None or buffer[0].shape != array.shape:
+            if (buffer := self._buffers[number]) is None or buffer[0].shape != array.shape:
                 tensor = tvm.runtime.empty(array.shape, self._dtypes[number], self.device)
-                buffer = tensor, _as_numpy(tensor) if self._on_cpu else None
-                self._buffers[number] = buffer
+                buffer = self._buffers[number] = tensor, self._seen(tensor)
             tensor, seen = buffer
             if seen is None:
                 tensor.copyfrom(array)
             else:
                 np.copyto(seen, array)
-            tensors.append(tensor)
-        return tensors
+        return [tensor for tensor, _ in self._buffers]
 
     def _copied(self, value: Any) -> Any:
         """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
         if isinstance(value, tvm.runtime.Tensor):
             # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
-            seen = _as_numpy(value) if self._on_cpu else None
+            seen = self._seen(value)
             return value.numpy() if seen is None else seen.copy()
         if isinstance(value, (int, float)):
             return value
         return tuple(self._copied(item) for item in value)
 
-
-def _as_numpy(tensor: Any) -> np.ndarray | None:
-    """View a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
-    try:
-        array = np.from_dlpack(tensor)
-    except (RuntimeError, BufferError):
-        return None
-    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
+    def _seen(self, tensor: Any) -> np.ndarray | None:
+        """View a tensor as an array; None where NumPy cannot, as on a GPU or at bfloat16."""
+        if not self._on_cpu:
+            return None
+        try:
+            array = np.from_dlpack(tensor)
+        except (RuntimeError, BufferError):
+            return None
+        return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
 
 
 def _trim_heap() -> None:

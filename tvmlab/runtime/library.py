@@ -25,7 +25,7 @@ from ..support.target import as_target, spelled
 from ..support.toolchain import cross_linker
 from .package import Description, append
 
-__all__ = ["load", "load_runtimes", "runtimes", "write"]
+__all__ = ["load", "load_runtimes", "modules", "runtimes", "write"]
 
 # The modules that load the library of a kind of modules.
 _RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
@@ -39,17 +39,13 @@ def write(
 ) -> None:
     """Link an executable and write it as a package; the file appears whole or not at all."""
     try:
-        words = shlex.split(options)
-    except ValueError as error:
-        raise ToolchainError(
-            f"the options for the cross compiler cannot be read: {error}",
-            where=options,
-            fix="quote them as for a shell",
-        ) from error
-    try:
         with whole(path) as part:
             try:
-                _link(built, part, compiler, words)
+                words = shlex.split(options)
+                with _without_scope_lines():
+                    built.export_library(
+                        str(part), fcompile=cc.create_shared, cc=compiler, options=words
+                    )
             except Exception as error:
                 raise _not_linked(path, description, compiler, str(error)) from error
             append(part, description)
@@ -61,22 +57,16 @@ def write(
         ) from error
 
 
-def _link(built: Any, path: Path, compiler: str | None, options: list[str]) -> None:
-    with _without_scope_lines():
-        built.export_library(str(path), fcompile=cc.create_shared, cc=compiler, options=options)
-    if not path.stat().st_size:
-        raise OSError(f"{compiler}: it ended well, and wrote no library")
-
-
 def _not_linked(
     path: Path, description: Description, compiler: str | None, output: str
 ) -> ToolchainError:
     """Say why linking failed, and which compiler links for the target."""
     target = as_target(description.target)
-    lines = [line for line in output.splitlines() if ": " in line]
     fix = "install a C++ compiler (Debian: apt-get install g++)"
     if compiler:
-        fix = "name a C++ compiler for that target, and options that it knows"
+        fix = (
+            "name a C++ compiler for that target, and options that it knows, quoted as for a shell"
+        )
     elif target.kind.name == "llvm" and other_processor(target):
         name = cross_linker(triple_of(target))
         debian = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
@@ -84,8 +74,9 @@ def _not_linked(
             f'name the compiler for that processor: cross_compiler="{name}" in Python, or '
             f"--cross-compiler {name} (Debian: apt-get install {debian})"
         )
-    # Without any compiler TVM reports a type error.
-    reason = lines[0] if lines and (compiler or cc.get_cc()) else "no compiler is here"
+    reason = next((line for line in output.splitlines() if ": " in line), output)
+    if not (compiler or cc.get_cc()):  # TVM reports a type error
+        reason = "no compiler is here"
     return ToolchainError(
         f"the library could not be linked: {reason}",
         where=f"{path}, for {spelled(target)}",
@@ -100,14 +91,17 @@ def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
         return tvm_ffi.load_module(str(copy), keep_module_alive=False)
 
 
+def modules(built: Any) -> Iterator[tvm.runtime.Module]:
+    """Yield all modules in a compiled or loaded executable."""
+    left = list(getattr(built, "mod", built).imports)
+    while left:
+        yield (module := left.pop())
+        left.extend(module.imports)
+
+
 def runtimes(built: Any) -> list[str]:
     """List the kinds of an executable's modules that need a library of their own to be loaded."""
-    kinds, left = set(), list(getattr(built, "mod", built).imports)
-    while left:
-        module = left.pop()
-        kinds.add(str(module.kind))
-        left.extend(module.imports)
-    return sorted(kinds & _RUNTIMES.keys())
+    return sorted({str(module.kind) for module in modules(built)} & _RUNTIMES.keys())
 
 
 def load_runtimes(path: Path, kinds: Iterable[str]) -> None:

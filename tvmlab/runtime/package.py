@@ -127,16 +127,12 @@ def describe(path: str | os.PathLike[str]) -> Description:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             return _read(memoryview(content), str(path))
-    except FileNotFoundError as error:
-        raise PackageError(
-            "there is no such file", where=str(path), fix="check the path"
-        ) from error
     except (OSError, ValueError) as error:  # ValueError: a null character, or an empty file
-        raise PackageError(
-            f"the file cannot be read: {getattr(error, 'strerror', error)}",
-            where=str(path),
-            fix="give a file that you may read",
-        ) from error
+        why, fix = getattr(error, "strerror", error), "give a file that you may read"
+        what = f"the file cannot be read: {why}"
+        if isinstance(error, FileNotFoundError):
+            what, fix = "there is no such file", "check the path"
+        raise PackageError(what, where=str(path), fix=fix) from error
 
 
 def _read(content: memoryview, where: str) -> Description:
@@ -144,36 +140,25 @@ def _read(content: memoryview, where: str) -> Description:
         size, ends = len(content), _LENGTH.size + _END.size
         tail = bytes(content[-ends:]).rjust(ends, b"\0")
         length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
+        problem = ""
         if magic != _MAGIC:
-            cut = bytes(content[:4]) == b"\x7fELF"
-            raise PackageError(
-                "the library has no description at its end: the file was cut off, or "
-                "Executable.save did not write it"
-                if cut
-                else "this is not a file that Executable.save wrote",
-                where=where,
-                fix="copy the file again, or save the executable again",
-            )
-        if number != _FORMAT:
-            raise PackageError(
-                f"the file's format is {number}, this tvmlab reads {_FORMAT}",
-                where=where,
-                fix="save the executable again with this version",
-            )
-        if zlib.crc32(content[: size - _END.size]) != checksum:
-            raise PackageError(
-                "the checksum is wrong: the file is damaged",
-                where=where,
-                fix="copy the file again, or save the executable again",
-            )
+            problem = "this is not a file that Executable.save wrote"
+            if bytes(content[:4]) == b"\x7fELF":
+                problem = (
+                    "the library has no description at its end: the file was cut off, or "
+                    "Executable.save did not write it"
+                )
+        elif number != _FORMAT:
+            problem = f"the file's format is {number}, this tvmlab reads {_FORMAT}"
+        elif zlib.crc32(content[: size - _END.size]) != checksum:
+            problem = "the checksum is wrong: the file is damaged"
+        if problem:
+            fix = "copy the file again, or save the executable again"
+            raise PackageError(problem, where=where, fix=fix)
         fields = json.loads(bytes(content[size - ends - length : size - ends]))
-    fields["inputs"] = tuple(Input(**_shaped(one)) for one in fields["inputs"])
-    fields["outputs"] = tuple(Output(**_shaped(one)) for one in fields["outputs"])
+    for name, kind in (("inputs", Input), ("outputs", Output)):
+        for one in fields[name]:  # JSON has lists for tuples
+            one["shape"] = None if one["shape"] is None else tuple(one["shape"])
+        fields[name] = tuple(kind(**one) for one in fields[name])
     fields["runtimes"] = tuple(fields["runtimes"])
     return Description(**fields, bytes=size, crc32=f"{checksum:08x}")
-
-
-def _shaped(fields: dict[str, Any]) -> dict[str, Any]:
-    """Make the shape of an input or output a tuple again; it is None if it is unknown."""
-    shape = fields["shape"]
-    return fields | {"shape": None if shape is None else tuple(shape)}

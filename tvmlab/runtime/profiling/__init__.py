@@ -12,7 +12,7 @@ no alternative: each would find its inputs in the caches, and the sum would be t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,15 +23,14 @@ import numpy as np
 from ...errors import InputError, TargetError
 from ...schedule import Work
 from ...support import toolchain
-from ..peak import peak_bandwidth, peak_flops
-from ..timing import Measurement, expect_counts
-from .result import Event, Layer, Profile, Row, Run
+from ..library import modules
+from ..timing import Measurement, expect_counts, peak_bandwidth, peak_flops
+from .result import Event, Profile, Row, Run
 
 if TYPE_CHECKING:
-    from ...npu.report import Table
     from ..executable import Executable
 
-__all__ = ["MACHINE", "SOURCE", "Event", "Layer", "Profile", "Row", "profile"]
+__all__ = ["MACHINE", "SOURCE", "Event", "Profile", "Row", "profile"]
 
 #: The row of the virtual machine itself: checking inputs, allocating, dispatching.
 MACHINE = "virtual machine"
@@ -88,25 +87,24 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
             where=repr(executable),
             fix="use the profiler of the device's maker, or compile for the CPU",
         )
-    regions = _regions(executable.vm_executable)
     with executable._ready(inputs, named) as (running, tensors):
         recording = record(running.machine, running.main, tensors, repeats=repeats)
-    rows = _rows(recording, executable.work, regions)
-    dtypes = sorted({row.dtype for row in rows if row.of_peak is not None})
-    clocks = [table.config.clock_mhz for table in regions.values()]
+    simulated = [
+        name
+        for module in modules(executable.vm_executable)
+        if module.kind == "tvmlab_npu"
+        for name in recording.tensors
+        if module.implements_function(name)
+    ]
+    rows = _rows(recording, executable.work, simulated)
     return Profile(
         rows,
         Measurement(tuple(time / 1e9 for time in recording.plain)),
         Measurement(tuple(run[0].nanoseconds / 1e9 for run in recording.watched)),
         str(executable.target),
-        {dtype: most for dtype in dtypes if (most := peak(dtype)) is not None},
+        {row.dtype: peak(row.dtype) or 0 for row in rows if row.of_peak is not None},
         bandwidth(),
         _middle(recording.watched),
-        {
-            name: tuple(Layer(row.name, row.cycles) for row in table.layers)
-            for name, table in regions.items()
-        },
-        clocks[0] if clocks else None,
     )
 
 
@@ -119,27 +117,7 @@ def peak(dtype: str) -> float | None:
         return None
 
 
-@cache
-def bandwidth() -> float:
-    """Measure the memory's bytes per second once."""
-    return peak_bandwidth()
-
-
-def _regions(built: Any) -> dict[str, Table]:
-    """Count the cycles of each accelerator region in a compiled or loaded module, by name."""
-    found: dict[str, Table] = {}
-    left = list(getattr(built, "mod", built).imports)
-    while left:
-        module = left.pop()
-        left.extend(module.imports)
-        if str(module.kind) == "tvmlab_npu":
-            # Here: most executables need no accelerator.
-            from ...npu import report, simulator
-            from ...npu.program import Program
-
-            name, program = simulator.described(module)
-            (found[name],) = report(Program.from_bytes(program)).regions
-    return found
+bandwidth = cache(peak_bandwidth)
 
 
 def _middle(runs: tuple[Run, ...]) -> Run:
@@ -148,26 +126,40 @@ def _middle(runs: tuple[Run, ...]) -> Run:
 
 
 def _rows(
-    recording: Recording, work: Mapping[str, Work], regions: Mapping[str, Table]
+    recording: Recording, work: Mapping[str, Work], simulated: Collection[str]
 ) -> tuple[Row, ...]:
     """Add up each function's calls in each run, and take the medians."""
     sums: dict[str, list[tuple[int, int, int]]] = {}  # a run's calls, nanoseconds and bytes
     for run in recording.watched:
-        alone: dict[str, list[Event]] = {}
+        alone: dict[str, tuple[int, int, int]] = {}
         for event in _functions(run):
-            alone.setdefault(event.name, []).append(event)
-        for name, events in alone.items():
-            sums.setdefault(name, []).append(
-                (len(events), sum(e.nanoseconds for e in events), sum(e.bytes for e in events))
-            )
+            calls, time, size = alone.get(event.name, (0, 0, 0))
+            alone[event.name] = calls + 1, time + event.nanoseconds, size + event.bytes
+        for name, added in alone.items():
+            sums.setdefault(name, []).append(added)
     whole = statistics.median(recording.plain) / 1e9
     rows = []
     for name, runs in sums.items():
         calls, time, size = map(statistics.median, zip(*runs, strict=True))
         # A clock that stood still has seen less than its step.
         seconds = max(time, 1) / 1e9
-        about = recording.tensors.get(name, ()), work.get(name), regions.get(name)
-        rows.append(_row(name, round(calls), seconds, whole, round(size), *about))
+        known = work.get(name, Work(None, "", ""))
+        operations = None if known.operations is None else round(calls) * known.operations
+        most = peak(known.dtype) if operations else None
+        row = Row(
+            name,
+            "accelerator" if name in simulated else known.rule or "other",
+            round(calls),
+            seconds,
+            seconds / whole,
+            operations,
+            known.dtype,
+            round(size),
+            operations / seconds / most if operations and most else None,
+            size / seconds / bandwidth(),
+            recording.tensors.get(name, ()),
+        )
+        rows.append(row)
     left = _left(recording) / 1e9
     own = sum(event.name.startswith(_BUILTIN) for event in _middle(recording.watched))
     rows.append(Row(MACHINE, MACHINE, own, left, left / whole, None, "", 0, None, None))
@@ -193,37 +185,6 @@ def _functions(run: Run) -> list[Event]:
         and event.depth > 0
         and not event.name.startswith(_BUILTIN)
     ]
-
-
-def _row(
-    name: str,
-    calls: int,
-    seconds: float,
-    whole: float,
-    size: int,
-    tensors: tuple[str, ...],
-    work: Work | None,
-    region: Table | None,
-) -> Row:
-    """Compare a function's time with its work and with the limits of the machine."""
-    operations = None if work is None or work.operations is None else calls * work.operations
-    dtype, kind = ("", "other") if work is None else (work.dtype, work.rule or "other")
-    cycles = None
-    if region is not None:
-        counted = region.total.counters
-        macs = counted["array_macs"] + counted["vector_macs"]
-        operations, dtype, kind = 2 * calls * macs, "int8", "accelerator"
-        cycles = calls * region.total.cycles
-    # A simulator's speed is no share of what its processor does.
-    most = peak(dtype) if operations and region is None else None
-    of_peak = operations / seconds / most if operations and most else None
-    of_bandwidth = size / seconds / bandwidth()
-    share = seconds / whole
-    return Row(
-        *(name, kind, calls, seconds, share, operations, dtype, size, of_peak, of_bandwidth),
-        tensors,
-        cycles,
-    )
 
 
 @dataclass(frozen=True)
@@ -259,7 +220,7 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
         # The first run of each kind does more than the others: it allocates.
         runs(tell, 1)
         number, taken = 1, runs(None, 1)
-        while number < _MOST_RUNS and _length(taken) < _SAMPLE_NANOSECONDS:
+        while number < _MOST_RUNS and sum(r[0].nanoseconds for r in taken) < _SAMPLE_NANOSECONDS:
             number = min(2 * number, _MOST_RUNS)
             taken = runs(None, number)
         plain: list[Run] = []
@@ -271,10 +232,6 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
         machine.set_instrument(None)
         take()  # of a run that failed: its events would stay in memory
     return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
-
-
-def _length(runs: Sequence[Run]) -> int:
-    return sum(one[0].nanoseconds for one in runs)
 
 
 def _runs(names: Sequence[str], data: bytes) -> list[Run]:

@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,12 @@ from . import flame
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Event", "Layer", "Profile", "Row", "Run", "events"]
+__all__ = ["Event", "Profile", "Row", "Run", "events"]
 
 # Units, the largest first.
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _WIDTH = 40
-_PROCESSOR, _ACCELERATOR = 1, 2
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ class Row:
     name : str
         The function, or `MACHINE` for the virtual machine itself.
     kind : str
-        The rule that scheduled it, ``"accelerator"``, ``"virtual machine"``, or ``"other"``.
+        The rule that scheduled it, ``"accelerator"`` (the time is then its simulator's on this
+        processor), ``"virtual machine"``, or ``"other"``.
     calls : int
         Calls per run.
     seconds : float
@@ -85,9 +85,6 @@ class Row:
     tensors : tuple of str
         Dtype and shape of each tensor of the first call, such as ``"float32 1x3x224x224"``;
         outputs come last.
-    cycles : int or None
-        Cycles of the accelerator's clock; the seconds are then those of its simulator. None for
-        functions that run on this processor.
     """
 
     name: str
@@ -101,7 +98,6 @@ class Row:
     of_peak: float | None
     of_bandwidth: float | None
     tensors: tuple[str, ...] = ()
-    cycles: int | None = None
 
     @property
     def gflops(self) -> float | None:
@@ -117,14 +113,6 @@ class Row:
     def intensity(self) -> float | None:
         """Operations per byte; None if they are unknown or there are no bytes."""
         return self.operations / self.bytes if self.operations is not None and self.bytes else None
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer of an accelerator's region, such as ``"conv2d 3x3 64->128 /2"``, and its cycles."""
-
-    name: str
-    cycles: int
 
 
 @dataclass(frozen=True)
@@ -147,10 +135,6 @@ class Profile:
         The most bytes per second of its memory.
     run : tuple of tvmlab.profiling.Event
         The watched run with the median time: itself, then its calls in order.
-    layers : dict of str to tuple of Layer
-        Of the accelerator's regions, by the name of the row.
-    clock_mhz : int or None
-        The accelerator's clock.
     """
 
     rows: tuple[Row, ...]
@@ -160,8 +144,6 @@ class Profile:
     peaks: dict[str, float]
     bandwidth: float
     run: tuple[Event, ...] = field(repr=False)
-    layers: dict[str, tuple[Layer, ...]] = field(default_factory=dict, repr=False)
-    clock_mhz: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -195,28 +177,17 @@ class Profile:
 
     def __str__(self) -> str:
         """Format the rows as a table."""
-        cycles = any(row.cycles is not None for row in self.rows)
         time = _unit(self.seconds, _TIMES)
         size = _unit(max(row.bytes for row in self.rows), _SIZES)
         speeds = ["GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
-        head = ["function", "output", "calls", time[1], "share", *speeds, *["cycles"] * cycles]
-        rows = [_cells(row, time[0], size[0])[: len(head)] for row in self.rows]
+        head = ["function", "output", "calls", time[1], "share", *speeds]
+        rows = [_cells(row, time[0], size[0]) for row in self.rows]
         return "\n".join([table(head, rows), *_below(self)])
 
     def data(self) -> dict[str, Any]:
         """Return everything but the run as plain values for JSON, by the names of attributes."""
-        names = ("target", "seconds", "overhead", "covered", "peaks", "bandwidth")
-        return {
-            **{name: getattr(self, name) for name in (*names, "clock_mhz")},
-            "samples": list(self.whole.samples),
-            "rows": [
-                asdict(row) | {"gflops": row.gflops, "gigabytes": row.gigabytes}
-                for row in self.rows
-            ],
-            "layers": {
-                name: [asdict(layer) for layer in layers] for name, layers in self.layers.items()
-            },
-        }
+        more = {name: getattr(self, name) for name in ("seconds", "overhead", "covered")}
+        return asdict(replace(self, run=())) | more
 
     def trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the median run as JSON that Perfetto (ui.perfetto.dev) and Chrome open.
@@ -238,15 +209,11 @@ class Profile:
         TvmlabError
             The file, which appears whole or not at all, cannot be written.
         """
-        root = flame.frames(self.run, self.kinds, self.layers)
+        root = flame.frames(self.run, self.kinds)
         return _save(path, flame.svg(root, self._caption()))
 
     def bars(self, most: int = 12) -> Figure:
         """Draw the longest `most` rows as bars, and the others as one bar."""
-        if most < 1:
-            raise InputError(
-                f"{most} bars cannot be drawn", where="Profile.bars", fix="give at least 1"
-            )
         shown = self.rows[:most]
         factor, unit = _unit(self.seconds, _TIMES)
         # Its place keeps a row apart from others whose names begin alike.
@@ -267,15 +234,15 @@ class Profile:
         InputError
             No row computes in a dtype whose peak is measured.
         """
+        rows = [row for row in self.rows if row.of_peak and row.operations and row.gflops]
         done: Counter[str] = Counter()
-        for row in self.rows:
-            if row.of_peak is not None:
-                done[row.dtype] += row.operations or 0
+        for row in rows:
+            done[row.dtype] += row.operations or 0
         dtype = max(done, key=done.__getitem__, default="")
         groups: dict[str, list[tuple[float, float]]] = {}
-        for row in self.rows:
-            if row.dtype == dtype and row.of_peak is not None and row.intensity and row.gflops:
-                groups.setdefault(row.kind, []).append((row.intensity, row.gflops))
+        for row in rows:
+            if row.dtype == dtype:
+                groups.setdefault(row.kind, []).append((row.intensity or 0, row.gflops or 0))
         if not groups:
             raise InputError(
                 "no function computes in a dtype whose peak is measured",
@@ -317,12 +284,11 @@ def _cells(row: Row, time: float, size: float) -> list[str]:
         f"{row.calls:,}",
         f"{row.seconds / time:,.3f}",
         f"{row.share:.1%}",
-        _number(row.gflops) if row.operations else "",
-        _share(row.of_peak),
-        f"{row.bytes / size:,.2f}" if row.of_bandwidth is not None else "",
-        _number(row.gigabytes) if row.of_bandwidth is not None else "",
-        _share(row.of_bandwidth),
-        "" if row.cycles is None else f"{row.cycles:,}",
+        _known(row.gflops if row.operations else None, ",.1f"),
+        _known(row.of_peak, ".0%"),
+        "" if row.of_bandwidth is None else f"{row.bytes / size:,.2f}",
+        _known(row.gigabytes, ",.1f"),
+        _known(row.of_bandwidth, ".0%"),
     ]
 
 
@@ -336,25 +302,19 @@ def _below(profile: Profile) -> list[str]:
         f"of it; watching added {profile.overhead:+.1%}",
         f"limits of this machine: {limits}",
     ]
-    if any(row.cycles is None and (row.of_bandwidth or 0) > 1 for row in profile.rows):
+    if any((row.of_bandwidth or 0) > 1 for row in profile.rows):
         lines.append(
             "above 100% of mem.: what such a row reads was still in a cache, which is faster"
         )
-    cycles = sum(row.cycles or 0 for row in profile.rows)
-    if cycles and profile.clock_mhz:
+    if "accelerator" in profile.kinds.values():
         lines.append(
-            f"accelerator: {cycles:,} cycles, {cycles / profile.clock_mhz / 1e3:.3f} ms at "
-            f"{profile.clock_mhz} MHz; the times of its rows are its simulator's on this processor"
+            "the accelerator is simulated: times of its rows are its simulator's on this processor"
         )
     return lines
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def events(profile: Profile) -> list[dict[str, Any]]:
@@ -362,40 +322,20 @@ def events(profile: Profile) -> list[dict[str, Any]]:
     rows = {row.name: row for row in profile.rows}
     first = profile.run[0].start
     # Viewers show the names of tracks, but hide `otherData`.
-    found = [*_track(_PROCESSOR, f"this processor: {profile._caption()}", "virtual machine")]
-    if profile.layers:
-        found += _track(_ACCELERATOR, f"accelerator at {profile.clock_mhz} MHz", "layers")
-    free = 0.0
-    for event in profile.run:
-        start = (event.start - first) / 1e3
-        row = rows.get(event.name)
-        kind = "run" if event.depth == 0 else row.kind if row else "virtual machine"
-        args = {"bytes": event.bytes, **(_details(row) if row else {})}
-        found.append(_slice(_PROCESSOR, event.name, kind, start, event.nanoseconds / 1e3, args))
-        at = max(start, free)
-        for layer in profile.layers.get(event.name, ()):
-            length = layer.cycles / (profile.clock_mhz or 1)  # a MHz is a cycle a microsecond
-            args = {"cycles": layer.cycles}
-            found.append(_slice(_ACCELERATOR, layer.name, event.name, at, length, args))
-            at = free = at + length
-    return found
-
-
-def _track(pid: int, process: str, thread: str) -> list[dict[str, Any]]:
-    return [
-        {"name": what, "ph": "M", "ts": 0, "pid": pid, "tid": 1, "args": {"name": name}}
-        for what, name in (("process_name", process), ("thread_name", thread))
+    names = {"process_name": profile._caption(), "thread_name": "virtual machine"}
+    track = {"pid": 1, "tid": 1}
+    found: list[dict[str, Any]] = [
+        {"name": what, "ph": "M", "ts": 0, **track, "args": {"name": name}}
+        for what, name in names.items()
     ]
-
-
-def _slice(
-    pid: int, name: str, kind: str, start: float, length: float, args: dict[str, Any]
-) -> dict[str, Any]:
-    times = {"ts": round(start, 3), "dur": round(length, 3)}
-    return {"name": name, "cat": kind, "ph": "X", "pid": pid, "tid": 1, **times, "args": args}
-
-
-def _details(row: Row) -> dict[str, Any]:
-    each = {"operations": row.operations, "cycles": row.cycles}
-    known = {name: value // row.calls for name, value in each.items() if value is not None}
-    return {"tensors": list(row.tensors), **known}
+    for event in profile.run:
+        args: dict[str, Any] = {"bytes": event.bytes}
+        kind = "virtual machine" if event.depth else "run"
+        if row := rows.get(event.name):
+            kind = row.kind
+            args["tensors"] = list(row.tensors)
+            if row.operations is not None:
+                args["operations"] = row.operations // row.calls
+        times = {"ts": (event.start - first) / 1e3, "dur": event.nanoseconds / 1e3}
+        found.append({"name": event.name, "cat": kind, "ph": "X", **track, **times, "args": args})
+    return found
