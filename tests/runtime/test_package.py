@@ -174,12 +174,6 @@ def test_another_processor_is_named(saved: Path, tmp_path: Path) -> None:
     said(caught.value)
 
 
-def test_a_runtime_that_is_missing_is_named(saved: Path, tmp_path: Path) -> None:
-    path = rewritten(saved, tmp_path / "warp.so", runtimes=("warp_drive",))
-    with pytest.raises(PackageError, match="'warp_drive', which this tvmlab does not know"):
-        tvmlab.load_executable(path)
-
-
 def test_another_version_is_named(saved: Path, tmp_path: Path) -> None:
     path = rewritten(saved, tmp_path / "old.so", versions={"tvm": "0.5.0"})
     with pytest.warns(RuntimeWarning, match=r"compiled with TVM 0\.5\.0, and this is 0\."):

@@ -250,7 +250,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
             RuntimeWarning,
             stacklevel=2,
         )
-    library.load_runtimes(path, found.runtimes)
+    library.load_runtimes(found.runtimes)
     if on_cpu:
         host_target()  # sets the host's threads before the first kernel runs
     try:

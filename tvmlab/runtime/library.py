@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,16 @@ import tvm_ffi
 from tvm.support import cc
 
 from ..errors import PackageError, ToolchainError
-from ..support.files import whole
+from ..support.files import written
 from ..support.host import other_processor, triple_of
 from ..support.target import as_target, spelled
 from ..support.toolchain import cross_linker
 from .package import Description, append
 
-__all__ = ["load", "load_runtimes", "modules", "runtimes", "write"]
+__all__ = ["SIMULATED", "load", "load_runtimes", "modules", "runtimes", "write"]
 
-# The modules that load the library of a kind of modules.
-_RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
+#: The kind of the modules that run on the simulated accelerator.
+SIMULATED = "tvmlab_npu"
 # File descriptor 2 belongs to the whole process: without the lock, two threads that redirect it at
 # the same time would put back each other's file.
 _STDERR_LOCK = threading.Lock()
@@ -38,23 +37,16 @@ def write(
     built: Any, path: Path, description: Description, compiler: str | None, options: str
 ) -> None:
     """Link an executable and write it as a package; the file appears whole or not at all."""
-    try:
-        with whole(path) as part:
-            try:
-                words = shlex.split(options)
-                with _without_scope_lines():
-                    built.export_library(
-                        str(part), fcompile=cc.create_shared, cc=compiler, options=words
-                    )
-            except Exception as error:
-                raise _not_linked(path, description, compiler, str(error)) from error
-            append(part, description)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise PackageError(
-            f"the file cannot be written: {getattr(error, 'strerror', error)}",
-            where=str(path),
-            fix="choose an existing folder that you may write to and that has space",
-        ) from error
+    with written(path, PackageError) as part:
+        try:
+            words = shlex.split(options)
+            with _without_scope_lines():
+                built.export_library(
+                    str(part), fcompile=cc.create_shared, cc=compiler, options=words
+                )
+        except Exception as error:
+            raise _not_linked(path, description, compiler, str(error)) from error
+        append(part, description)
 
 
 def _not_linked(
@@ -101,19 +93,15 @@ def modules(built: Any) -> Iterator[tvm.runtime.Module]:
 
 def runtimes(built: Any) -> list[str]:
     """List the kinds of an executable's modules that need a library of their own to be loaded."""
-    return sorted({str(module.kind) for module in modules(built)} & _RUNTIMES.keys())
+    return sorted({SIMULATED} & {str(module.kind) for module in modules(built)})
 
 
-def load_runtimes(path: Path, kinds: Iterable[str]) -> None:
+def load_runtimes(kinds: Iterable[str]) -> None:
     """Load the libraries that an executable's modules need."""
-    for kind in kinds:
-        if kind not in _RUNTIMES:
-            raise PackageError(
-                f"it has parts for {kind!r}, which this tvmlab does not know",
-                where=str(path),
-                fix="load it with the version that saved it",
-            )
-        import_module(_RUNTIMES[kind]).load()
+    if SIMULATED in kinds:
+        from ..npu import simulator  # Here: most executables do not need it.
+
+        simulator.load()
 
 
 @contextlib.contextmanager

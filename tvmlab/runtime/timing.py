@@ -4,10 +4,8 @@ The speed of a machine drifts: a laptop heats up, a neighbour starts a job. Two 
 after the other are therefore not comparable. `compare` interleaves the candidates round by round,
 begins each round with another candidate, and takes the ratio within each round.
 
-Idle threads of TVM's pool (``TVM_THREAD_POOL_SPIN_COUNT``), of ONNX Runtime and of OpenBLAS spin
-before they sleep. Each candidate keeps its runtime's default here, and
-`compare` waits before each turn until the process uses next to no processor time, so that no
-candidate spins into the time of another.
+Idle threads of TVM's pool, of ONNX Runtime and of OpenBLAS spin before they sleep. So `compare`
+waits before each turn until the process uses next to no processor time.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ SAME_FORM = "every candidate takes and returns NumPy arrays"
 _SAMPLE_SECONDS = 2e-3
 # How long one look takes whether the process is idle, and how many looks are enough: a program
 # with a busy thread of its own never is.
-_LOOK_SECONDS = 0.01
-_LOOKS = 50
+_LOOK_SECONDS, _LOOKS = 0.01, 50
 # It makes a call long compared with the microseconds that waking the threads takes, and short
 # enough that some samples are not interrupted by other programs.
 _STEPS = 100_000
@@ -68,7 +65,6 @@ class Measurement:
         return (quarters[2] - quarters[0]) / self.median
 
     def __str__(self) -> str:
-        """Say the median, the spread and the number of samples."""
         return f"{_time(self.median)} (spread {self.spread:.0%}, {len(self.samples)} samples)"
 
 
@@ -76,12 +72,8 @@ class Measurement:
 class Comparison:
     """Times of several candidates, interleaved in one run.
 
-    Attributes
-    ----------
-    runs : dict of str to Measurement
-        One measurement per candidate; sample ``i`` of each was taken in round ``i``.
-    heading : str
-        The line above the table; empty for none.
+    `runs` has a `Measurement` per candidate, whose sample ``i`` was taken in round ``i``; `heading`
+    is the line above the table.
     """
 
     runs: dict[str, Measurement]
@@ -116,13 +108,7 @@ class Comparison:
 def measure(
     fn: Callable[[], object], *, warmup: int = 1, repeats: int = 10, number: int | None = None
 ) -> Measurement:
-    """Time a function without arguments; the numbers of calls are those of `compare`.
-
-    Returns
-    -------
-    Measurement
-        Seconds per call.
-    """
+    """Time a function without arguments; the numbers of calls are those of `compare`."""
     return compare({"run": fn}, warmup=warmup, repeats=repeats, number=number).runs["run"]
 
 
@@ -135,33 +121,26 @@ def compare(
 ) -> Comparison:
     """Time several functions, interleaved: one sample of each per round.
 
-    Each round begins with another candidate, because the candidate that follows a rest can find a
-    faster clock.
+    Each round begins with another candidate, because a rest can make the next one faster.
 
     Parameters
     ----------
     candidates : mapping of str to callable
         The functions. Give all of them the same number of threads.
     *inputs : ndarray
-        The NumPy arrays that each candidate is called with, and has to return others for, so that
-        what a runtime spends on its own tensors counts for all of them or for none.
+        The NumPy arrays that each candidate is called with; it has to return others, so that
+        conversions count for all candidates.
     warmup : int
         Calls of each candidate that are not counted.
     repeats : int
         Rounds.
     number : int, optional
-        Calls per sample, the same for all; left out, each candidate's is doubled until its calls
-        fill 2 ms.
-
-    Returns
-    -------
-    Comparison
+        Calls per sample; by default, each candidate's is doubled until its calls fill 2 ms.
 
     Raises
     ------
     InputError
-        A number is too small, an input is not a NumPy array, or a candidate returns something else
-        for it.
+        A number is too small, or an input or a result is not a NumPy array.
     """
     if not candidates:
         raise InputError("there is nothing to compare", fix="give at least one candidate")
@@ -224,7 +203,6 @@ def _expect_arrays(what: str, values: object) -> None:
 
 
 def _batch(fn: Callable[[], object], number: int) -> float:
-    """Call a function some times; the seconds of all calls together."""
     start = time.perf_counter()
     for _ in range(number):
         fn()
@@ -241,7 +219,6 @@ def _settle() -> None:
 
 
 def _time(seconds: float) -> str:
-    """Write a time in the unit that fits."""
     units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
     factor, unit = next((pair for pair in units if seconds * pair[0] >= 1), units[-1])
     number = seconds * factor
@@ -254,13 +231,9 @@ def _time(seconds: float) -> str:
 class PeakLoop:
     """A compiled loop of multiply-adds on registers; a call runs the loop once.
 
-    Each thread of TVM's pool holds vectors in registers and computes ``x * 0.5 + 0.5`` for each,
-    again and again, without access to memory. A fused multiply-add takes about four cycles, and two
-    to four can start in each cycle, so that eight to sixteen independent ones keep the units busy.
-    The loop has 12 vectors on a processor with 16 vector registers, and 24 on one with 32.
-
-    For narrow integers the vectors hold int32 sums, and the loop uses the dot-product instruction
-    of the schedules (`tvmlab.schedule`); for int8 that of int16 if there is no other.
+    Each thread of TVM's pool computes ``x * 0.5 + 0.5`` for 12 or 24 vectors in registers, again
+    and again, without access to memory: so many independent ones keep the arithmetic units busy.
+    For narrow integers the loop uses the dot-product instruction of the schedules.
 
     Parameters
     ----------
@@ -342,24 +315,16 @@ def _dot_product(dot: Dot, sums: Any) -> Any:
 
 
 def peak_flops(dtype: str = "float32") -> float:
-    """Measure the machine's peak with `PeakLoop` on all of TVM's threads.
+    """Measure the machine's operations per second with `PeakLoop` on all of TVM's threads.
 
-    Returns
-    -------
-    float
-        Operations per second, of the fastest of 50 calls of about a millisecond, because other
-        programs only make calls longer. The clock of a machine drifts: for a share of the peak,
-        interleave calls of `PeakLoop` with the calls of the function to compare.
+    The fastest of 50 calls counts, because other programs only make calls longer.
     """
     loop = PeakLoop(dtype)
     return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
 
 
 def peak_bandwidth() -> float:
-    """Measure the memory's bytes per second on all of TVM's threads.
-
-    The loop is the triad ``c = a + 2 b`` of the STREAM benchmark (McCalpin, 1995), on float32.
-    """
+    """Measure the memory's bytes per second with the triad of the STREAM benchmark, ``a + 2 b``."""
     target = host_target()
     threads, lanes = runtime_threads(), Machine.of(target).lanes("float32")
     steps = _FLOATS // (threads * lanes)

@@ -23,7 +23,6 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -113,10 +112,8 @@ def serve(
     multiprocessing.set_start_method("fork", force=True)
     os.register_at_fork(after_in_child=partial(doomed, os.getpid()))
     abilities()  # asked once, before the first fork
-    tvm_ffi.register_global_func(ABILITIES, lambda: abilities().text(), override=True)
-    tvm_ffi.register_global_func(
-        LOAD_RUNTIMES, lambda kinds: load_runtimes(Path(), str(kinds).split()), override=True
-    )
+    tvm_ffi.register_global_func(ABILITIES, lambda: abilities().text())
+    tvm_ffi.register_global_func(LOAD_RUNTIMES, lambda text: load_runtimes(str(text).split()))
     if "OMP_NUM_THREADS" not in os.environ:
         # Not `host_target`, which starts TVM's threads: a forked session would not have them.
         os.environ.setdefault("TVM_NUM_THREADS", str(physical_cores()))

@@ -23,7 +23,7 @@ import numpy as np
 from ...errors import InputError, TargetError
 from ...schedule import Work
 from ...support import toolchain
-from ..library import modules
+from ..library import SIMULATED, modules
 from ..timing import Measurement, expect_counts, peak_bandwidth, peak_flops
 from .result import Event, Profile, Row, Run
 
@@ -92,7 +92,7 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     simulated = [
         name
         for module in modules(executable.vm_executable)
-        if module.kind == "tvmlab_npu"
+        if module.kind == SIMULATED
         for name in recording.tensors
         if module.implements_function(name)
     ]
@@ -219,10 +219,9 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
     try:
         # The first run of each kind does more than the others: it allocates.
         runs(tell, 1)
-        number, taken = 1, runs(None, 1)
-        while number < _MOST_RUNS and sum(r[0].nanoseconds for r in taken) < _SAMPLE_NANOSECONDS:
-            number = min(2 * number, _MOST_RUNS)
-            taken = runs(None, number)
+        runs(None, 1)
+        once = min(run[0].nanoseconds for run in runs(None, 3))
+        number = min(1 + _SAMPLE_NANOSECONDS // max(once, 1), _MOST_RUNS)
         plain: list[Run] = []
         watched: list[Run] = []
         for _ in range(repeats):

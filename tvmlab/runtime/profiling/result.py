@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import plot
 from ...errors import InputError, TvmlabError
-from ...support.files import whole
+from ...support.files import written
 from ...support.wording import table
 from ..timing import Measurement
 from . import flame
@@ -103,11 +103,6 @@ class Row:
     def gflops(self) -> float | None:
         """Billions of operations per second; None if they are unknown."""
         return None if self.operations is None else self.operations / self.seconds / 1e9
-
-    @property
-    def gigabytes(self) -> float | None:
-        """Billions of bytes per second; None for the virtual machine."""
-        return None if self.of_bandwidth is None else self.bytes / self.seconds / 1e9
 
     @property
     def intensity(self) -> float | None:
@@ -258,18 +253,9 @@ class Profile:
 
 
 def _save(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file, whole or not at all."""
-    path = Path(path)
-    try:
-        with whole(path) as part:
-            part.write_text(text, encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: the path has a null character
-        raise TvmlabError(
-            f"the file cannot be written: {getattr(error, 'strerror', error)}",
-            where=str(path),
-            fix="choose an existing folder that you may write to and that has space",
-        ) from error
-    return path
+    with written(path, TvmlabError) as part:
+        part.write_text(text, encoding="utf-8")
+    return Path(path)
 
 
 def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
@@ -278,6 +264,7 @@ def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, st
 
 
 def _cells(row: Row, time: float, size: float) -> list[str]:
+    moved = None if row.of_bandwidth is None else row.bytes
     return [
         row.name if len(row.name) <= _WIDTH else f"{row.name[: _WIDTH - 3]}...",
         row.tensors[-1].rpartition(" ")[2] if row.tensors else "",
@@ -286,8 +273,8 @@ def _cells(row: Row, time: float, size: float) -> list[str]:
         f"{row.share:.1%}",
         _known(row.gflops if row.operations else None, ",.1f"),
         _known(row.of_peak, ".0%"),
-        "" if row.of_bandwidth is None else f"{row.bytes / size:,.2f}",
-        _known(row.gigabytes, ",.1f"),
+        _known(moved and moved / size, ",.2f"),
+        _known(moved and moved / row.seconds / 1e9, ",.1f"),
         _known(row.of_bandwidth, ".0%"),
     ]
 
