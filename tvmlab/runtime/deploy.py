@@ -30,7 +30,7 @@ def program(
     packages: Path | str | None = None,
     folder: Path | str | None = None,
 ) -> Path:
-    """Build a program that runs packages; reuse what was built before.
+    """Build a program that runs packages, or reuse what was built before; return its path.
 
     Parameters
     ----------
@@ -44,11 +44,6 @@ def program(
         those that this Python uses.
     folder : path, optional
         Where programs are kept, as of `tvmlab.toolchain.build_with_cmake`.
-
-    Returns
-    -------
-    pathlib.Path
-        The program. It finds TVM's libraries where they are now.
 
     Raises
     ------
@@ -75,17 +70,14 @@ def program(
 def packages(processor: str, *, folder: Path | str | None = None) -> Path:
     """Unpack TVM's runtime for another processor out of the wheels that `make cross` fetched.
 
+    Returns the folder with ``tvm/lib``, ``tvm_ffi/lib`` and ``tvm_ffi/include``.
+
     Parameters
     ----------
     processor : str
         The first part of its triple: ``"aarch64"``.
     folder : path, optional
         Where to unpack; in the cache folder (`tvmlab.data.cache_dir`) if not given.
-
-    Returns
-    -------
-    pathlib.Path
-        A folder with ``tvm/lib``, ``tvm_ffi/lib`` and ``tvm_ffi/include``.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tvm
@@ -26,14 +26,10 @@ from ..support.host import host_target, missing_features, other_processor
 from ..support.target import as_target, spelled
 from ..support.toolchain import find_tool
 from ..support.wording import telling
-from . import library, package
-from .profiling import Profile
-from .profiling import profile as profiled
+from . import library, package, profiling
 from .timing import Measurement, measure
 
 __all__ = ["Executable", "load_executable"]
-
-_Value = TypeVar("_Value")
 
 
 class Executable:
@@ -102,15 +98,15 @@ class Executable:
         with self._one_at_a_time:
             return (self._running or self._start())(arrays)
 
-    def summary(self) -> Summary:
+    def summary(self) -> Any:
         """Return which rule scheduled which function; `PackageError` if it was loaded."""
         return self._known(self._summary)
 
-    def tir(self) -> tvm.ir.IRModule:
+    def tir(self) -> Any:
         """Return the scheduled TIR functions of the CPU; the names and errors are `summary`'s."""
         return self._known(self._tir)
 
-    def _known(self, value: _Value | None) -> _Value:
+    def _known(self, value: Any) -> Any:
         if value is None:
             raise PackageError(
                 "a saved executable does not tell how it was scheduled",
@@ -131,9 +127,9 @@ class Executable:
 
             return measure(once, repeats=repeats, number=number)
 
-    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
+    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> profiling.Profile:
         """Measure where the time of ``main`` goes; see `tvmlab.profiling.profile`."""
-        return profiled(self, *inputs, repeats=repeats, **named)
+        return profiling.profile(self, *inputs, repeats=repeats, **named)
 
     @contextlib.contextmanager
     def _ready(
@@ -208,11 +204,9 @@ class Executable:
         """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
-        if absent or not device.exist:
+        if absent := absent or ("" if device.exist else f"a {self.target.kind.name} device"):
             raise TargetError(
-                f"this machine cannot run the module: it lacks {absent}"
-                if absent
-                else f"this machine has no {self.target.kind.name} device",
+                f"this machine cannot run the module: it lacks {absent}",
                 where=spelled(self.target),
                 fix="compile for this machine by leaving the target out, or save the module "
                 "and run it where the target is",

@@ -40,10 +40,8 @@ class Description:
 
     Attributes
     ----------
-    inputs : tuple of Input
-        The inputs of a call.
-    outputs : tuple of Output
-        The outputs of a call.
+    inputs, outputs : tuple of Input, tuple of Output
+        Those of a call.
     target : dict
         The target that the model was compiled for, as TVM writes targets in JSON.
     versions : dict of str to str
@@ -52,10 +50,8 @@ class Description:
         The kinds of modules in it that need a library of their own, such as ``"tvmlab_npu"``.
     work : dict of str to object
         The work of a call of each function: the fields of a `tvmlab.schedule.Work`.
-    bytes : int
-        The size of the file.
-    crc32 : str
-        Its checksum, eight hexadecimal digits.
+    bytes, crc32 : int, str
+        The size of the file, and its checksum in hexadecimal digits.
     """
 
     inputs: tuple[Input, ...]
@@ -68,7 +64,6 @@ class Description:
     crc32: str = ""
 
     def __str__(self) -> str:
-        """Return a table with one fact per line."""
         rows = [
             *(("input", str(value)) for value in self.inputs),
             *(("output", str(value)) for value in self.outputs),
@@ -106,15 +101,6 @@ def append(path: Path, description: Description) -> None:
 
 def describe(path: str | os.PathLike[str]) -> Description:
     """Check every byte of a package and return its description, without loading the library.
-
-    Parameters
-    ----------
-    path : path
-        A file that `tvmlab.Executable.save` wrote.
-
-    Returns
-    -------
-    Description
 
     Raises
     ------

@@ -268,7 +268,7 @@ class PeakLoop:
         before = np.random.default_rng(0).random(shape) * (100 if dot else 1)
         self._before = tvm.runtime.tensor(before.astype(held))
         self._after = tvm.runtime.tensor(np.zeros(shape, held))
-        loop = _loop(shape, held, partial(_dot_product, dot) if dot else _halved)
+        loop = _loop(shape, held, partial(_dot_product, dot) if dot else lambda x: x * 0.5 + 0.5)
         self._spin = tvm.compile(loop, target)["spin"]
 
     def __call__(self) -> None:
@@ -297,10 +297,6 @@ def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -
                 after[thread, chain, every] = held[chain, every]
 
     return spin
-
-
-def _halved(vector: Any) -> Any:
-    return vector * 0.5 + 0.5
 
 
 def _dot_product(dot: Dot, sums: Any) -> Any:

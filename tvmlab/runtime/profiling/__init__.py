@@ -1,12 +1,9 @@
 """Where the time of a compiled network goes, function by function.
 
-`profile` runs an executable with and without a clock beside the virtual machine, and compares the
-time of each function with its operations, its bytes and the limits of this machine.
-
-TVM 0.27's virtual machine has no profiler any more, but calls an *instrument*, a function, before
-and after each of its calls. The instrument is in C++ (`tvmlab/native/recorder`), because one in
-Python converts all arguments within the time that is measured. Timing the functions one by one is
-no alternative: each would find its inputs in the caches, and the sum would be too small.
+TVM 0.27's virtual machine calls an *instrument*, a function, before and after each of its calls.
+The instrument is in C++ (`tvmlab/native/recorder`), because one in Python converts all arguments
+within the time that is measured. Timing the functions one by one is no alternative: each would find
+its inputs in the caches, and the sum would be too small.
 """
 
 from __future__ import annotations
@@ -61,8 +58,7 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     Returns
     -------
     Profile
-        A row for each function, and one for the rest of the run, which the virtual machine takes.
-        Print it.
+        A row for each function, and one for the virtual machine. Print it.
 
     Raises
     ------
@@ -75,10 +71,9 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
 
     Notes
     -----
-    The machine's limits are measured the first time that a process profiles. The clock costs time
-    at each call of the virtual machine, which no row includes (`Profile.overhead`). The medians of
-    the rows add up to less than the median of the whole if other programs disturb different
-    functions in different runs (`Profile.covered`).
+    The machine's limits are measured the first time that a process profiles. No row includes what
+    the clock costs (`Profile.overhead`). The rows add up to less than the whole if other programs
+    disturb different functions in different runs (`Profile.covered`).
     """
     expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":

@@ -65,23 +65,15 @@ class Row:
         processor), ``"virtual machine"``, or ``"other"``.
     calls : int
         Calls per run.
-    seconds : float
-        The median over the runs; for the virtual machine what the functions leave, which can be 0.
-    share : float
-        Of the whole run's time, 0 to 1.
-    operations : int or None
-        Arithmetic on elements (`tvmlab.schedule.Work`); None if it is unknown, such as for sizes
-        that only the run shows.
-    dtype : str
-        The dtype of most operations, empty without operations.
+    seconds, share : float
+        The median over the runs, and its share of the whole run's time, 0 to 1.
+    operations, dtype : int or None, str
+        Arithmetic on elements (`tvmlab.schedule.Work`), and the dtype of most of it.
     bytes : int
         Inputs, weights and outputs of each call, as whole tensors.
-    of_peak : float or None
-        The share of this machine's operations per second in that dtype; None without operations,
-        or if `tvmlab.bench.peak_flops` measures no peak for the dtype.
-    of_bandwidth : float or None
-        The share of the memory's bytes per second, above 1 if the data was in a cache. None for
-        the virtual machine, which reads no tensors.
+    of_peak, of_bandwidth : float or None
+        The shares of this machine's operations and bytes per second; the latter is above 1 if the
+        data was in a cache. None if there are none, or the peak of the dtype is not measured.
     tensors : tuple of str
         Dtype and shape of each tensor of the first call, such as ``"float32 1x3x224x224"``;
         outputs come last.
@@ -118,16 +110,12 @@ class Profile:
     ----------
     rows : tuple of Row
         The longest first.
-    whole : tvmlab.bench.Measurement
-        Runs without the clock.
-    watched : tvmlab.bench.Measurement
-        Runs with the clock, interleaved with the others.
+    whole, watched : tvmlab.bench.Measurement
+        Runs without the clock, and with it, interleaved.
     target : str
         The target that it was compiled for.
-    peaks : dict of str to float
-        The most operations per second of this machine by dtype.
-    bandwidth : float
-        The most bytes per second of its memory.
+    peaks, bandwidth : dict of str to float, float
+        The most operations per second of this machine by dtype, and bytes of its memory.
     run : tuple of tvmlab.profiling.Event
         The watched run with the median time: itself, then its calls in order.
     """
@@ -171,7 +159,6 @@ class Profile:
         return {row.name: row.kind for row in self.rows}
 
     def __str__(self) -> str:
-        """Format the rows as a table."""
         time = _unit(self.seconds, _TIMES)
         size = _unit(max(row.bytes for row in self.rows), _SIZES)
         speeds = ["GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
@@ -187,22 +174,16 @@ class Profile:
     def trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the median run as JSON that Perfetto (ui.perfetto.dev) and Chrome open.
 
-        Raises
-        ------
-        TvmlabError
-            The file, which appears whole or not at all, cannot be written.
+        Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
         """
         about = {"target": self.target, "seconds": self.seconds, "shown": self._caption()}
         content = {"traceEvents": events(self), "displayTimeUnit": "ms", "otherData": about}
         return _save(path, json.dumps(content, indent=1, allow_nan=False))
 
     def flame(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the median run as a flame graph: each call on its caller, as wide as its time.
+        """Write the median run as a flame graph: each call on its caller, as wide as its time.
 
-        Raises
-        ------
-        TvmlabError
-            The file, which appears whole or not at all, cannot be written.
+        Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
         """
         root = flame.frames(self.run, self.kinds)
         return _save(path, flame.svg(root, self._caption()))
@@ -224,26 +205,23 @@ class Profile:
     def roofline(self) -> Figure:
         """Draw the rows of the dtype with the most operations below the limits of this machine.
 
-        Raises
-        ------
-        InputError
-            No row computes in a dtype whose peak is measured.
+        Raises `InputError` if no row computes in a dtype whose peak is measured.
         """
-        rows = [row for row in self.rows if row.of_peak and row.operations and row.gflops]
-        done: Counter[str] = Counter()
-        for row in rows:
-            done[row.dtype] += row.operations or 0
-        dtype = max(done, key=done.__getitem__, default="")
-        groups: dict[str, list[tuple[float, float]]] = {}
-        for row in rows:
-            if row.dtype == dtype:
-                groups.setdefault(row.kind, []).append((row.intensity or 0, row.gflops or 0))
-        if not groups:
+        rows = [row for row in self.rows if row.of_peak]
+        if not rows:
             raise InputError(
                 "no function computes in a dtype whose peak is measured",
                 where="Profile.roofline",
                 fix="profile a network whose sums are float32, float64 or products of int8",
             )
+        done: Counter[str] = Counter()
+        for row in rows:
+            done[row.dtype] += row.operations or 0
+        dtype = done.most_common(1)[0][0]
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row.dtype == dtype:
+                groups.setdefault(row.kind, []).append((row.intensity or 0, row.gflops or 0))
         return plot.roofline(
             groups,
             peak=self.peaks[dtype] / 1e9,
@@ -280,7 +258,6 @@ def _cells(row: Row, time: float, size: float) -> list[str]:
 
 
 def _below(profile: Profile) -> list[str]:
-    """Return the lines below the table."""
     peaks = [f"{value / 1e9:,.0f} GFLOP/s {dtype}" for dtype, value in profile.peaks.items()]
     limits = ", ".join([*peaks, f"{profile.bandwidth / 1e9:,.0f} GB/s"])
     factor, unit = _unit(profile.seconds, _TIMES)
