@@ -154,7 +154,7 @@ def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "the file cannot be read"),
+        (b"", "this is not a file that Executable.save wrote"),
         (bytes(1000), "this is not a file that Executable.save wrote"),
         (bytes(100) + b"TVMLAB\0\6", "the file's format is 6, this tvmlab reads 5"),
         (b"\xff" * 100 + b"TVMLAB\0\5", "the checksum is wrong"),

@@ -98,22 +98,24 @@ class Executable:
         with self._one_at_a_time:
             return (self._running or self._start())(arrays)
 
-    def summary(self) -> Any:
+    def summary(self) -> Summary:
         """Return which rule scheduled which function; `PackageError` if it was loaded."""
-        return self._known(self._summary)
+        if self._summary is None:
+            raise self._unknown()
+        return self._summary
 
-    def tir(self) -> Any:
+    def tir(self) -> tvm.ir.IRModule:
         """Return the scheduled TIR functions of the CPU; the names and errors are `summary`'s."""
-        return self._known(self._tir)
+        if self._tir is None:
+            raise self._unknown()
+        return self._tir
 
-    def _known(self, value: Any) -> Any:
-        if value is None:
-            raise PackageError(
-                "a saved executable does not tell how it was scheduled",
-                where=repr(self),
-                fix="ask the executable that compile returned",
-            )
-        return value
+    def _unknown(self) -> PackageError:
+        return PackageError(
+            "a saved executable does not tell how it was scheduled",
+            where=repr(self),
+            fix="ask the executable that compile returned",
+        )
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any

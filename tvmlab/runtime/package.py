@@ -16,7 +16,6 @@ Numbers are little-endian. This module needs no TVM, and runs nothing of what it
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import zlib
@@ -90,13 +89,8 @@ def append(path: Path, description: Description) -> None:
     fields = asdict(description)
     del fields["bytes"], fields["crc32"]
     text = json.dumps(fields).encode()
-    with path.open("r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.write(text + _LENGTH.pack(len(text)))
-        file.flush()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            checksum = zlib.crc32(content)
-        file.write(_END.pack(checksum, _MAGIC, _FORMAT))
+    content = path.read_bytes() + text + _LENGTH.pack(len(text))
+    path.write_bytes(content + _END.pack(zlib.crc32(content), _MAGIC, _FORMAT))
 
 
 def describe(path: str | os.PathLike[str]) -> Description:
@@ -108,40 +102,32 @@ def describe(path: str | os.PathLike[str]) -> Description:
         The file is missing, damaged or of another format.
     """
     try:
-        with (
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            return _read(memoryview(content), str(path))
-    except (OSError, ValueError) as error:  # ValueError: a null character, or an empty file
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null character
         why, fix = getattr(error, "strerror", error), "give a file that you may read"
         what = f"the file cannot be read: {why}"
         if isinstance(error, FileNotFoundError):
             what, fix = "there is no such file", "check the path"
         raise PackageError(what, where=str(path), fix=fix) from error
-
-
-def _read(content: memoryview, where: str) -> Description:
-    with content:  # the file cannot be closed while views of it are left
-        size, ends = len(content), _LENGTH.size + _END.size
-        tail = bytes(content[-ends:]).rjust(ends, b"\0")
-        length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
-        problem = ""
-        if magic != _MAGIC:
-            problem = "this is not a file that Executable.save wrote"
-            if bytes(content[:4]) == b"\x7fELF":
-                problem = (
-                    "the library has no description at its end: the file was cut off, or "
-                    "Executable.save did not write it"
-                )
-        elif number != _FORMAT:
-            problem = f"the file's format is {number}, this tvmlab reads {_FORMAT}"
-        elif zlib.crc32(content[: size - _END.size]) != checksum:
-            problem = "the checksum is wrong: the file is damaged"
-        if problem:
-            fix = "copy the file again, or save the executable again"
-            raise PackageError(problem, where=where, fix=fix)
-        fields = json.loads(bytes(content[size - ends - length : size - ends]))
+    size, ends = len(content), _LENGTH.size + _END.size
+    tail = content[-ends:].rjust(ends, b"\0")
+    length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
+    problem = ""
+    if magic != _MAGIC:
+        problem = "this is not a file that Executable.save wrote"
+        if content.startswith(b"\x7fELF"):
+            problem = (
+                "the library has no description at its end: the file was cut off, or "
+                "Executable.save did not write it"
+            )
+    elif number != _FORMAT:
+        problem = f"the file's format is {number}, this tvmlab reads {_FORMAT}"
+    elif zlib.crc32(memoryview(content)[: -_END.size]) != checksum:
+        problem = "the checksum is wrong: the file is damaged"
+    if problem:
+        fix = "copy the file again, or save the executable again"
+        raise PackageError(problem, where=str(path), fix=fix)
+    fields = json.loads(content[size - ends - length : size - ends])
     for name, kind in (("inputs", Input), ("outputs", Output)):
         for one in fields[name]:  # JSON has lists for tuples
             one["shape"] = None if one["shape"] is None else tuple(one["shape"])

@@ -82,7 +82,7 @@ class RemoteExecutable:
                 where=str(path),
                 fix="let the model return tensors",
             )
-        self._session_seconds = session_seconds
+        self._session_seconds = session_seconds + _GRACE_SECONDS
         self._where = f"{tracker or server}, key {key!r}"
         # The inputs of a call stay on the server until the call runs.
         self._one_at_a_time = threading.Lock()
@@ -102,7 +102,7 @@ class RemoteExecutable:
             self._device = session.cpu(0)
             self._machine = relax.VirtualMachine(loaded, self._device)
 
-        self._answer(start)
+        self._answer(start, self._session_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -201,12 +201,10 @@ class RemoteExecutable:
                     where=self._where,
                     fix="make a new RemoteExecutable",
                 )
-            return self._answer(send_and_run)
+            return self._answer(send_and_run, self._session_seconds)
 
-    def _answer(self, ask: Callable[[], _Result], seconds: float | None = None) -> _Result:
-        """Ask the server for something, and wait no longer than the session lasts."""
-        if seconds is None:
-            seconds = self._session_seconds + _GRACE_SECONDS
+    def _answer(self, ask: Callable[[], _Result], seconds: float) -> _Result:
+        """Ask the server for something, and wait no longer than some time."""
         answer: Future[_Result] = Future()
 
         def wait() -> None:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
-from tvm import tirx
+from tvm import te, tirx
+from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from .. import plot
@@ -321,26 +322,17 @@ def peak_flops(dtype: str = "float32") -> float:
 
 def peak_bandwidth() -> float:
     """Measure the memory's bytes per second with the triad of the STREAM benchmark, ``a + 2 b``."""
-    target = host_target()
-    threads, lanes = runtime_threads(), Machine.of(target).lanes("float32")
-    steps = _FLOATS // (threads * lanes)
-    shape = (threads, steps, lanes)
-
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def triad(
-        a: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
-        b: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
-        c: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
-    ) -> None:
-        for thread in T.parallel(threads):
-            for step in range(steps):
-                for lane in T.vectorized(lanes):
-                    c[thread, step, lane] = (
-                        a[thread, step, lane] + T.float32(2.0) * (b[thread, step, lane])
-                    )
-
+    target, threads = host_target(), runtime_threads()
+    lanes = Machine.of(target).lanes("float32")
+    shape = (threads, _FLOATS // (threads * lanes), lanes)
+    a, b = (te.placeholder(shape, name=name) for name in "ab")
+    triad = te.compute(shape, lambda *at: a[at] + tirx.const(2.0, "float32") * b[at], name="c")
+    schedule = Schedule(te.create_prim_func([a, b, triad]))
+    outer, _, inner = schedule.get_loops(schedule.get_sblock("c"))
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
     # Ones, because all pages of zeros can be one page of memory.
     arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
-    loop = partial(tvm.compile(triad, target)["triad"], *arrays)
+    loop = partial(tvm.compile(schedule.mod, target)["main"], *arrays)
     seconds = min(measure(loop, warmup=2, repeats=20, number=1).samples)
-    return 3 * 4 * threads * steps * lanes / seconds
+    return 3 * 4 * math.prod(shape) / seconds

@@ -19,7 +19,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -120,7 +119,7 @@ def serve(
     gc.freeze()  # a fork then copies no page only because its collector marks the objects
     host, port = listener.getsockname()
     # For a server that listens at all addresses, the tracker lists the one that it sees.
-    place, said = (None if host == "0.0.0.0" else host, port), ""
+    place = (None if host == "0.0.0.0" else host, port)
     while True:
         try:
             with connected(tracker) if tracker else contextlib.nullcontext() as connection:
@@ -128,14 +127,11 @@ def serve(
                     entry = {"key": f"server:{key}", "addr": place}
                     ask(connection, TrackerCode.UPDATE_INFO, entry)
                     _say("the tracker knows this server")
-                said = ""
                 while True:
                     _serve_one(listener, connection, place, key, device_seconds)
         except (OSError, RemoteError) as error:
-            if str(error) != said:
-                said = str(error)
-                _say(f"no tracker, trying again: {error}")
-            time.sleep(1.0)
+            _say(f"no tracker, trying again: {error}")
+            time.sleep(_LOOK_SECONDS)
 
 
 def _serve_one(
@@ -200,8 +196,7 @@ def _shake_hands(connection: socket.socket, key: str, match: str) -> list[str]:
 
 def doomed(parent: int) -> None:
     """Have Linux kill this process, which was just forked, when its parent ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(70)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -248,19 +243,10 @@ def ask(connection: socket.socket, *message: Any) -> Any:
 
 
 class Tracker:
-    """A client of a tracker, which asks for servers of one key.
+    """A client of the tracker at an address ``host:port``, which asks for servers of one key.
 
-    Parameters
-    ----------
-    address : str
-        The tracker's ``host:port``.
-    key : str
-        The kind of servers.
-
-    Raises
-    ------
-    RemoteError
-        The address is malformed; or, by every method, the tracker does not answer.
+    It and its methods raise `RemoteError` if the address is malformed or the tracker does not
+    answer.
     """
 
     def __init__(self, address: str, key: str) -> None:
@@ -296,7 +282,7 @@ class Tracker:
         """List the key of each server that the tracker knows."""
         with connected(self._address) as connection:
             _, summary = ask(connection, TrackerCode.SUMMARY)
-            return [each["key"].removeprefix("server:") for each in summary["server_info"]]
+            return [str(each["key"]).removeprefix("server:") for each in summary["server_info"]]
 
 
 def abilities_of(session: Any) -> Abilities | None:

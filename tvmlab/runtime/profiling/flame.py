@@ -17,7 +17,7 @@ from ...plot import COLOURS
 
 __all__ = ["Frame", "frames", "svg"]
 
-_WIDTH, _HEIGHT, _MARGIN, _LETTER = 1200, 22, 10, 7.0
+_WIDTH, _HEIGHT, _MARGIN = 1200, 22, 10
 _LEAST = 0.4  # narrower than this nothing is to be seen
 # Text is black: the darkest of the colours are left out.
 _FILLS = ("#D9D9D9", COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", "#F2B48C")
@@ -82,31 +82,19 @@ def svg(root: Frame, above: str = "") -> str:
         colour = colours.setdefault(frame.kind, _FILLS[len(colours) % len(_FILLS)])
         top = height - _MARGIN - (level + 1) * _HEIGHT
         share = f"{frame.nanoseconds / whole:.1%}"
-        says = f"{frame.name}: {frame.nanoseconds / 1e6:.3f} ms, {share}"
+        # An element `svg` cuts off the text that has no room in it.
         parts.append(
-            f"<g><title>{_text(says)}</title>"
-            f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 1}" '
-            f'fill="{colour}" stroke="white" stroke-width="0.5"/>'
+            f'<svg x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT}">'
+            f"<title>{_text(frame.name)}: {frame.nanoseconds / 1e6:.3f} ms, {share}</title>"
+            f'<rect width="100%" height="100%" fill="{colour}" stroke="white"/>'
+            f'<text x="3" y="15">{_text(frame.name.removeprefix("fused_"))} {share}</text></svg>'
         )
-        if (room := int((width - 6) / _LETTER)) >= 3:
-            label = _label(frame.name, share, room)
-            parts.append(f'<text x="{left + 3:.2f}" y="{top + 15}">{_text(label)}</text>')
-        parts.append("</g>")
         for inner in sorted(frame.inside.values(), key=lambda inner: -inner.nanoseconds):
             draw(inner, left, level + 1)
             left += inner.nanoseconds * scale
 
     draw(root, _MARGIN, 0)
     return "\n".join([*parts, "</svg>", ""])
-
-
-def _label(name: str, share: str, room: int) -> str:
-    """Shorten a name to ``room`` letters, without ``fused_``; add its share if there is room."""
-    while name.startswith("fused_"):
-        name = name.removeprefix("fused_")
-    if len(name) + 1 + len(share) <= room:
-        return f"{name} {share}"
-    return name if len(name) <= room else f"{name[: room - 2]}.."
 
 
 def _text(name: str) -> str:
