@@ -155,9 +155,7 @@ def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
     ("content", "words"),
     [
         (b"", "this is not a file that Executable.save wrote"),
-        (bytes(1000), "this is not a file that Executable.save wrote"),
         (bytes(100) + b"TVMLAB\0\6", "the file's format is 6, this tvmlab reads 5"),
-        (b"\xff" * 100 + b"TVMLAB\0\5", "the checksum is wrong"),
     ],
 )
 def test_other_files_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
@@ -181,8 +179,7 @@ def test_another_version_is_named(saved: Path, tmp_path: Path) -> None:
 
 
 def test_what_the_system_says_of_a_library_is_told(saved: Path, tmp_path: Path) -> None:
-    path = tmp_path / "alien.so"
-    path.write_bytes(b"\x7fELF" + bytes(200))
+    (path := tmp_path / "alien.so").write_bytes(b"\x7fELF" + bytes(200))
     package.append(path, package.describe(saved))
     with pytest.raises(PackageError, match="the library cannot be loaded here") as caught:
         tvmlab.load_executable(path)
@@ -192,20 +189,18 @@ def test_what_the_system_says_of_a_library_is_told(saved: Path, tmp_path: Path) 
 # Saving.
 
 
-@pytest.mark.parametrize("name", ["dense.tar", "dense", "."])
-def test_a_name_that_does_not_end_in_so(
-    executable: tvmlab.Executable, tmp_path: Path, name: str
-) -> None:
-    with pytest.raises(PackageError, match=r"its name ends in \.so") as caught:
-        executable.save(tmp_path / name)
-    assert ".so" in said(caught.value).partition("to do:")[2]
-
-
-@pytest.mark.parametrize("name", ["no/such/folder.so", "nul\0.so", "x" * 300 + ".so"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dense.tar", r"its name ends in \.so"),
+        ("no/such/folder.so", "the file cannot be written"),
+        ("nul\0.so", "the file cannot be written"),
+    ],
+)
 def test_a_path_that_cannot_be_written(
-    executable: tvmlab.Executable, tmp_path: Path, name: str
+    executable: tvmlab.Executable, tmp_path: Path, name: str, words: str
 ) -> None:
-    with pytest.raises(PackageError, match="the file cannot be written") as caught:
+    with pytest.raises(PackageError, match=words) as caught:
         executable.save(os.path.join(tmp_path, name))
     said(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -252,6 +247,5 @@ def test_another_processor_without_a_cross_compiler(tmp_path: Path) -> None:
     tool = "riscv64-linux-gnu-g++"
     with pytest.raises(ToolchainError, match="could not be linked") as caught:
         there.save(tmp_path / "x.so")
-    assert "apt-get install g++-riscv64-linux-gnu)" in said(caught.value)
     for spelling in (f'cross_compiler="{tool}"', f"--cross-compiler {tool}"):
-        assert spelling in str(caught.value)
+        assert spelling in said(caught.value)

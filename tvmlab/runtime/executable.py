@@ -186,17 +186,14 @@ class Executable:
                 where=str(path),
                 fix="copy the file that it was loaded from",
             )
+        versions = {"tvmlab": __version__, "tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
         description = package.Description(
-            inputs=self.signature.inputs,
-            outputs=self.signature.outputs,
-            target=json.loads(str(self.target)),
-            versions={
-                "tvmlab": __version__,
-                "tvm": tvm.__version__,
-                "tvm_ffi": tvm_ffi.__version__,
-            },
-            runtimes=tuple(library.runtimes(self.vm_executable)),
-            work={name: astuple(work) for name, work in self.work.items()},
+            self.signature.inputs,
+            self.signature.outputs,
+            json.loads(str(self.target)),
+            versions,
+            tuple(library.runtimes(self.vm_executable)),
+            {name: astuple(work) for name, work in self.work.items()},
         )
         compiler = cross_compiler and str(find_tool(cross_compiler).path)
         library.write(self.vm_executable, path, description, compiler, options)

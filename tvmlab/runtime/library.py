@@ -61,10 +61,9 @@ def _not_linked(
         )
     elif target.kind.name == "llvm" and other_processor(target):
         name = cross_linker(triple_of(target))
-        debian = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
         fix = (
-            f'name the compiler for that processor: cross_compiler="{name}" in Python, or '
-            f"--cross-compiler {name} (Debian: apt-get install {debian})"
+            f'install the compiler for that processor, and pass cross_compiler="{name}" in Python, '
+            f"or --cross-compiler {name}"
         )
     reason = next((line for line in output.splitlines() if ": " in line), output)
     if not (compiler or cc.get_cc()):  # TVM reports a type error

@@ -113,13 +113,13 @@ def describe(path: str | os.PathLike[str]) -> Description:
     tail = content[-ends:].rjust(ends, b"\0")
     length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
     problem = ""
-    if magic != _MAGIC:
+    if magic != _MAGIC and content.startswith(b"\x7fELF"):
+        problem = (
+            "the library has no description at its end: the file was cut off, or Executable.save "
+            "did not write it"
+        )
+    elif magic != _MAGIC:
         problem = "this is not a file that Executable.save wrote"
-        if content.startswith(b"\x7fELF"):
-            problem = (
-                "the library has no description at its end: the file was cut off, or "
-                "Executable.save did not write it"
-            )
     elif number != _FORMAT:
         problem = f"the file's format is {number}, this tvmlab reads {_FORMAT}"
     elif zlib.crc32(memoryview(content)[: -_END.size]) != checksum:

@@ -22,15 +22,12 @@ from ...schedule import Work
 from ...support import toolchain
 from ..library import SIMULATED, modules
 from ..timing import Measurement, expect_counts, peak_bandwidth, peak_flops
-from .result import Event, Profile, Row, Run
+from .result import MACHINE, Event, Profile, Row, Run
 
 if TYPE_CHECKING:
     from ..executable import Executable
 
 __all__ = ["MACHINE", "SOURCE", "Event", "Profile", "Row", "profile"]
-
-#: The row of the virtual machine itself: checking inputs, allocating, dispatching.
-MACHINE = "virtual machine"
 
 _BUILTIN = "vm.builtin."
 #: The recorder's source.

@@ -59,9 +59,9 @@ def frames(run: Sequence[Any], kinds: Mapping[str, str]) -> Frame:
     return root
 
 
-def svg(root: Frame, above: str = "") -> str:
-    """Draw frames as the text of an SVG file, with a line of text above them."""
-    height = (root.levels + bool(above)) * _HEIGHT + 2 * _MARGIN
+def svg(root: Frame) -> str:
+    """Draw frames as the text of an SVG file."""
+    height = root.levels * _HEIGHT + 2 * _MARGIN
     colours: dict[str, str] = {}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
@@ -70,8 +70,6 @@ def svg(root: Frame, above: str = "") -> str:
         f'<title id="title">Flame graph of {_text(root.name)}</title>',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
-    if above:
-        parts.append(f'<text x="{_MARGIN}" y="{_MARGIN + 12}">{_text(above)}</text>')
     whole = max(root.nanoseconds, 1)
     scale = (_WIDTH - 2 * _MARGIN) / whole
 

@@ -25,8 +25,10 @@ from . import flame
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Event", "Profile", "Row", "Run", "events"]
+__all__ = ["MACHINE", "Event", "Profile", "Row", "Run", "events"]
 
+#: The row of the virtual machine itself: checking inputs, allocating, dispatching.
+MACHINE = "virtual machine"
 # Units, the largest first.
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -144,15 +146,6 @@ class Profile:
         """The sum of the rows over the whole: about 1 on a quiet machine."""
         return sum(row.seconds for row in self.rows) / self.seconds
 
-    def _caption(self) -> str:
-        """Describe the run that a picture shows, which is longer because it was watched."""
-        factor, unit = _unit(self.seconds, _TIMES)
-        shown = self.run[0].nanoseconds / 1e9
-        return (
-            f"one watched run, {shown / factor:,.3f} {unit}; "
-            f"the median without watching is {self.seconds / factor:,.3f} {unit}"
-        )
-
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of each row by its name."""
@@ -176,7 +169,7 @@ class Profile:
 
         Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
         """
-        about = {"target": self.target, "seconds": self.seconds, "shown": self._caption()}
+        about = {"target": self.target, "seconds": self.seconds}
         content = {"traceEvents": events(self), "displayTimeUnit": "ms", "otherData": about}
         return _save(path, json.dumps(content, indent=1, allow_nan=False))
 
@@ -186,7 +179,7 @@ class Profile:
         Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
         """
         root = flame.frames(self.run, self.kinds)
-        return _save(path, flame.svg(root, self._caption()))
+        return _save(path, flame.svg(root))
 
     def bars(self, most: int = 12) -> Figure:
         """Draw the longest `most` rows as bars, and the others as one bar."""
@@ -207,7 +200,7 @@ class Profile:
 
         Raises `InputError` if no row computes in a dtype whose peak is measured.
         """
-        rows = [row for row in self.rows if row.of_peak]
+        rows = [row for row in self.rows if row.of_peak and row.operations]
         if not rows:
             raise InputError(
                 "no function computes in a dtype whose peak is measured",
@@ -285,16 +278,12 @@ def events(profile: Profile) -> list[dict[str, Any]]:
     """List the events of the median run."""
     rows = {row.name: row for row in profile.rows}
     first = profile.run[0].start
-    # Viewers show the names of tracks, but hide `otherData`.
-    names = {"process_name": profile._caption(), "thread_name": "virtual machine"}
     track = {"pid": 1, "tid": 1}
-    found: list[dict[str, Any]] = [
-        {"name": what, "ph": "M", "ts": 0, **track, "args": {"name": name}}
-        for what, name in names.items()
-    ]
+    named = {"name": "thread_name", "ph": "M", "ts": 0, **track, "args": {"name": MACHINE}}
+    found: list[dict[str, Any]] = [named]
     for event in profile.run:
         args: dict[str, Any] = {"bytes": event.bytes}
-        kind = "virtual machine" if event.depth else "run"
+        kind = MACHINE if event.depth else "run"
         if row := rows.get(event.name):
             kind = row.kind
             args["tensors"] = list(row.tensors)
