@@ -106,11 +106,7 @@ def test_a_package_is_described(executable: tvmlab.Executable, saved: Path) -> N
         inputs=(Input("x", ("n", 4), "float32"),),
         outputs=(Output("y", ("n", 3), "float32"),),
         target=json.loads(str(executable.target)),
-        versions={
-            "tvmlab": tvmlab.__version__,
-            "tvm": tvm.__version__,
-            "tvm_ffi": tvm_ffi.__version__,
-        },
+        versions={each.__name__: each.__version__ for each in (tvmlab, tvm, tvm_ffi)},
         runtimes=(),
         work=package.describe(saved).work,
         bytes=len(content),

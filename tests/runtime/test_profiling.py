@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.script import ir as I
 from tvm.script import relax as R
-from tvm.script import tirx as T
 
 import tvmlab
 from tests.npu.machine_code import Bytes
@@ -25,8 +24,7 @@ from tvmlab.compiler import simplify
 from tvmlab.errors import InputError, TvmlabError
 from tvmlab.measure import bench
 from tvmlab.runtime import profiling, timing
-from tvmlab.runtime.profiling import MACHINE, Event, Profile, Recording, Row, flame
-from tvmlab.runtime.profiling.result import events
+from tvmlab.runtime.profiling import MACHINE, Event, Profile, Recording, Row, events, flame
 from tvmlab.schedule import Machine, Tally, Work, fused_passes
 
 X = array(1, 3, 8, 8)
@@ -251,21 +249,6 @@ def test_a_convolution_of_odd_sizes(groups: int) -> None:
     proto = model(nodes, {"x": shape}, ["y"], [weight("w", array(10, inputs, 3, 3))])
     work = tvmlab.compile(tvmlab.load(proto)).work
     assert sum(found.operations or 0 for found in work.values()) == 2 * 13 * 17 * 10 * 9 * inputs
-
-
-@pytest.mark.parametrize(
-    ("data", "weights", "dtype"),
-    [("uint8", "int8", "int8"), ("int16", "int8", "int16"), ("int8", "int64", "int32")],
-)
-def test_products_of_narrow_integers(data: str, weights: str, dtype: str) -> None:
-    @I.ir_module(check_well_formed=False)
-    class Module:
-        @T.prim_func(private=True, s_tir=True)
-        def dot(x: T.Buffer((8,), data), w: T.Buffer((8,), weights), y: T.Buffer((1,), "int32")):
-            for i in T.serial(8):
-                y[0] = y[0] + T.cast(x[i], "int32") * T.cast(w[i], "int32")
-
-    assert tallied(Module)["dot"] == Work(16, dtype, "")
 
 
 # What a profile is drawn as.

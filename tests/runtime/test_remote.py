@@ -27,7 +27,7 @@ from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
 from tests.tuning import kernels
 from tvmlab import cli
-from tvmlab.errors import InputError, OutOfRangeError, PackageError, RemoteError
+from tvmlab.errors import OutOfRangeError, PackageError, RemoteError
 from tvmlab.runtime import remote
 from tvmlab.runtime import tracker as trackers
 from tvmlab.runtime.remote import RemoteExecutable
@@ -66,15 +66,6 @@ def test_the_same_bits(farm: str, executable: tvmlab.Executable, saved: Path) ->
                 assert there(x=x[::-1]).tobytes() == executable(x[::-1]).tobytes()
             assert len(there.time(X, repeats=3).samples) == 3
             assert min(there.time(X, repeats=2, number=5).samples) > 0
-
-
-def test_inputs_that_do_not_fit(farm: str, saved: Path) -> None:
-    with RemoteExecutable(saved, tracker=farm, key=KEY) as there:
-        with pytest.raises(InputError, match="has shape"):
-            there(array(2, 5))
-        with pytest.raises(InputError, match="at least 1"):
-            there.time(X, repeats=0)
-        assert there(X).shape == (2, 3)
 
 
 def test_a_call_that_fails_there(farm: str, tmp_path: Path) -> None:
@@ -302,13 +293,6 @@ def test_a_tracker_that_comes_and_goes() -> None:
 # The commands
 
 
-def test_a_malformed_address() -> None:
-    assert parse_address("example.org:9190") == ("example.org", 9190)
-    for text in ("", "host", "host:", ":1", "host:x", "host:0", "host:65536"):
-        with pytest.raises(RemoteError, match="host and its port"):
-            parse_address(text)
-
-
 def test_a_wrong_command_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +302,7 @@ def test_a_wrong_command_line(
         port = str(taken.getsockname()[1])
         for line, words in [
             (["rpc-server", "--key", "k", "--tracker", "nowhere"], "host and its port"),
+            (["rpc-server", "--key", "k", "--tracker", "host:65536"], "host and its port"),
             (["rpc-server", "--key", "a b", "--tracker", "h:1"], "a key is one word"),
             (["rpc-tracker", "--port", port], "cannot listen"),
             (["rpc-server", "--port", port], "cannot listen"),

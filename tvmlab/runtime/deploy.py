@@ -1,7 +1,6 @@
 """Running packages without Python: the C++ program of `native/deploy`, for any processor.
 
-The program needs the headers of tvm-ffi, its library, and TVM's runtime, which the wheels that
-`pip` installs contain. For another processor they come from the wheels for that processor.
+The program needs the headers and the library of tvm-ffi, and TVM's runtime, from pip's wheels.
 """
 
 from __future__ import annotations

@@ -60,8 +60,7 @@ class Executable:
         self.vm_executable, self.target, self.signature = built, target, signature
         self.work = dict(work or {})
         self._running: _VMSession | None = None
-        # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
-        # the process.
+        # Two threads in a virtual machine at once would end the process.
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
@@ -168,10 +167,10 @@ class Executable:
         Raises
         ------
         ToolchainError
-            There is no such C++ compiler, its options cannot be read, or it failed.
+            There is no such C++ compiler, or it failed.
         PackageError
             The name does not end in ``.so``, the file cannot be written, or the executable was
-            itself loaded from one.
+            loaded from one.
         """
         package.check_name(Path(path))
         return self.write(Path(path), cross_compiler, cross_compiler_options)
@@ -216,9 +215,7 @@ class Executable:
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:
-    """Read what `Executable.save` wrote.
-
-    A saved package is code: load only packages whose source you trust.
+    """Read what `Executable.save` wrote. It is code: load only packages whose source you trust.
 
     Raises
     ------
@@ -269,7 +266,6 @@ class _VMSession:
         self.machine = relax.VirtualMachine(built, device)
         # Looked up once: a look-up costs more than the rest of a small network's call in Python.
         self.main = self.machine["main"]
-        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
         self._dtypes = [value.dtype for value in signature.inputs]
         self._buffers: list[Any] = [None] * len(self._dtypes)
 
@@ -278,15 +274,14 @@ class _VMSession:
         return self._copied(self.main(*self.place(arrays)))
 
     def place(self, arrays: list[np.ndarray]) -> list[Any]:
-        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites.
+        """Copy arrays to tensors, which the next call overwrites.
 
-        Compiled code reads data that begin at a multiple of 64 bytes, which NumPy does not promise.
-        A tensor that stays costs a small network less than a new one for each call.
+        Compiled code needs data that begin at a multiple of 64 bytes, which NumPy does not promise.
         """
         for number, array in enumerate(arrays):
             if (buffer := self._buffers[number]) is None or buffer[0].shape != array.shape:
                 tensor = tvm.runtime.empty(array.shape, self._dtypes[number], self.device)
-                buffer = self._buffers[number] = tensor, self._seen(tensor)
+                buffer = self._buffers[number] = tensor, _seen(tensor)
             tensor, seen = buffer
             if seen is None:
                 tensor.copyfrom(array)
@@ -297,22 +292,21 @@ class _VMSession:
     def _copied(self, value: Any) -> Any:
         """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
         if isinstance(value, tvm.runtime.Tensor):
-            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
-            seen = self._seen(value)
+            # A copy even on the CPU: it can be an input, a constant, or in a tuple twice.
+            seen = _seen(value)
             return value.numpy() if seen is None else seen.copy()
         if isinstance(value, (int, float)):
             return value
         return tuple(self._copied(item) for item in value)
 
-    def _seen(self, tensor: Any) -> np.ndarray | None:
-        """View a tensor as an array; None where NumPy cannot, as on a GPU or at bfloat16."""
-        if not self._on_cpu:
-            return None
-        try:
-            array = np.from_dlpack(tensor)
-        except (RuntimeError, BufferError):
-            return None
-        return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
+
+def _seen(tensor: Any) -> np.ndarray | None:
+    """View a tensor as an array; None where NumPy cannot, as on a GPU or at bfloat16."""
+    try:
+        array = np.from_dlpack(tensor)
+    except (RuntimeError, BufferError):
+        return None
+    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
 
 
 def _trim_heap() -> None:

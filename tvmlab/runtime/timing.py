@@ -33,6 +33,8 @@ from ..support.wording import table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Units of time, the largest first.
+TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 SAME_FORM = "every candidate takes and returns NumPy arrays"
 # A sample takes at least this long, so that the clock's resolution does not count.
 _SAMPLE_SECONDS = 2e-3
@@ -122,8 +124,6 @@ def compare(
 ) -> Comparison:
     """Time several functions, interleaved: one sample of each per round.
 
-    Each round begins with another candidate, because a rest can make the next one faster.
-
     Parameters
     ----------
     candidates : mapping of str to callable
@@ -172,7 +172,10 @@ def compare(
 def interleave(
     turns: Mapping[str, Callable[[], float]], rounds: int, settle: Callable[[], object]
 ) -> Comparison:
-    """Take one sample of each candidate per round, each round beginning with the next candidate."""
+    """Take one sample of each candidate per round.
+
+    Each round begins with another candidate, because a rest can make the next one faster.
+    """
     names = list(turns)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
@@ -219,10 +222,14 @@ def _settle() -> None:
             return
 
 
+def unit_of(value: float, units: tuple[tuple[float, str], ...] = TIMES) -> tuple[float, str]:
+    """Return the largest unit that is not larger than the value, or the smallest one."""
+    return next((unit for unit in units if unit[0] <= value), units[-1])
+
+
 def _time(seconds: float) -> str:
-    units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
-    factor, unit = next((pair for pair in units if seconds * pair[0] >= 1), units[-1])
-    number = seconds * factor
+    factor, unit = unit_of(seconds)
+    number = seconds / factor
     return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
 
 

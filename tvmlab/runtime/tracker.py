@@ -1,9 +1,8 @@
 """RPC: the commands that run a tracker and a server, and a client that never waits forever.
 
-A tracker keeps the list of RPC servers and of those that are free. The tracker, the sessions of a
-server, the protocol and its messages are TVM's (``tvm/rpc``). TVM's own client has no time limits.
-TVM's own loop around a server's sessions ends when a kernel crashes, and waits forever for a client
-that connects and stays silent; the one here goes on, and tells the client how the kernel ended.
+The tracker, the sessions of a server and the protocol are TVM's (``tvm/rpc``). TVM's own client has
+no time limits. TVM's loop around a server's sessions ends when a kernel crashes, and waits forever
+for a silent client; the loop here goes on, and tells the client how the kernel ended.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ def _shake_hands(connection: socket.socket, key: str, match: str) -> list[str]:
     magic, length = struct.unpack("<ii", base.recvall(connection, 8))
     if magic != base.RPC_MAGIC:
         raise ValueError("it does not speak TVM's RPC")
-    name, *options = base.recvall(connection, length).decode().split(" ")
+    name, *options = str(base.recvall(connection, length), "utf-8").split(" ")
     if name != f"client:{match}":
         connection.sendall(struct.pack("<i", base.RPC_CODE_MISMATCH))
         raise ValueError("it has another key, or its reservation has expired")
