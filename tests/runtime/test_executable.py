@@ -14,7 +14,7 @@ from onnx import TensorProto
 from tvm import relax
 
 import tvmlab
-from tests.oracles.models import array, convolutional, dense, model, node, said, value, weight
+from tests.oracles.models import array, convolutional, dense, model, node, said, value
 from tvmlab.errors import CompileError, InputError
 from tvmlab.ir.signature import Input, Signature
 
@@ -25,9 +25,6 @@ def executable() -> tvmlab.Executable:
 
 
 X = array(2, 4)
-
-
-# What a call takes.
 
 
 def test_inputs_by_place_and_by_name(executable: tvmlab.Executable) -> None:
@@ -104,9 +101,6 @@ def test_a_parameter_of_unknown_shape_is_refused_when_compiling() -> None:
     assert "tvmlab.load(model, shapes={'x': " in said(caught.value)
 
 
-# Dtypes, ranks, sizes.
-
-
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
@@ -126,11 +120,6 @@ def test_dtypes_go_in_and_come_out(kind: int, dtype: str) -> None:
     assert result.astype("float64").tolist() == [-1, 2, -3]
 
 
-def test_no_inputs() -> None:
-    proto = model([node("Neg", ["w"], ["y"])], {}, ["y"], [weight("w", array(3))])
-    assert np.array_equal(tvmlab.compile(tvmlab.load(proto))(), -array(3))
-
-
 def test_results_may_be_nested_and_hold_an_input_or_a_shape() -> None:
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))
     builder = relax.BlockBuilder()
@@ -143,9 +132,6 @@ def test_results_may_be_nested_and_hold_an_input_or_a_shape() -> None:
     assert np.array_equal(relued, np.maximum(given, 0))
     assert nothing == ()
     assert sizes == (2, 3)
-
-
-# Results belong to the caller.
 
 
 @pytest.mark.parametrize("how", ["compiled", "loaded"])

@@ -51,9 +51,6 @@ def rewritten(saved: Path, path: Path, **change: Any) -> Path:
     return path
 
 
-# The same in Python, in TVM, and in a process that has compiled nothing.
-
-
 def test_a_loaded_executable_is_the_same(executable: tvmlab.Executable, saved: Path) -> None:
     loaded = tvmlab.load_executable(str(saved))
     assert loaded.signature == executable.signature
@@ -97,9 +94,6 @@ def test_a_file_is_replaced_while_its_library_is_loaded(tmp_path: Path) -> None:
         assert np.array_equal(one(array(3)), array(3) + w)
 
 
-# The description.
-
-
 def test_a_package_is_described(executable: tvmlab.Executable, saved: Path) -> None:
     content = saved.read_bytes()
     assert package.describe(str(saved)) == package.Description(
@@ -112,9 +106,6 @@ def test_a_package_is_described(executable: tvmlab.Executable, saved: Path) -> N
         bytes=len(content),
         crc32=f"{zlib.crc32(content[:-12]):08x}",
     )
-
-
-# Files that are refused.
 
 
 def refused(path: Path) -> str:
@@ -182,9 +173,6 @@ def test_what_the_system_says_of_a_library_is_told(saved: Path, tmp_path: Path) 
     assert "made for" in said(caught.value)
 
 
-# Saving.
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -243,5 +231,6 @@ def test_another_processor_without_a_cross_compiler(tmp_path: Path) -> None:
     tool = "riscv64-linux-gnu-g++"
     with pytest.raises(ToolchainError, match="could not be linked") as caught:
         there.save(tmp_path / "x.so")
-    for spelling in (f'cross_compiler="{tool}"', f"--cross-compiler {tool}"):
+    debian = "apt-get install g++-riscv64-linux-gnu)"
+    for spelling in (f'cross_compiler="{tool}"', f"--cross-compiler {tool}", debian):
         assert spelling in said(caught.value)

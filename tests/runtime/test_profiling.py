@@ -215,9 +215,6 @@ def test_a_dtype_that_has_no_loop() -> None:
         bench.PeakLoop("int32")
 
 
-# The arithmetic of a function, counted by hand and by the package.
-
-
 def tallied(mod: tvm.IRModule) -> dict[str, Work]:
     tally = Tally()
     tally(mod)
@@ -250,8 +247,6 @@ def test_a_convolution_of_odd_sizes(groups: int) -> None:
     work = tvmlab.compile(tvmlab.load(proto)).work
     assert sum(found.operations or 0 for found in work.values()) == 2 * 13 * 17 * 10 * 9 * inputs
 
-
-# What a profile is drawn as.
 
 SVG = "{http://www.w3.org/2000/svg}"
 

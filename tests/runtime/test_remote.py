@@ -78,9 +78,7 @@ def test_a_call_that_fails_there(farm: str, tmp_path: Path) -> None:
     try:
         with RemoteExecutable(path, tracker=farm, key=KEY) as there:
             for call in (there, there.time):
-                with pytest.raises(
-                    OutOfRangeError, match="failed on the server: an index"
-                ) as caught:
+                with pytest.raises(OutOfRangeError, match="the server: an index") as caught:
                     call(x, outside)
                 assert "from -3 to 2" in said(caught.value)
             assert (there(x, np.array([2, 0])) == x[[2, 0]]).all()
@@ -115,10 +113,7 @@ def test_no_server_is_free(farm: str, saved: Path, monkeypatch: pytest.MonkeyPat
 def test_a_server_of_tvm_itself(executable: tvmlab.Executable, saved: Path) -> None:
     running, address = farms.tracker()
     try:
-        with (
-            farms.upstream(address),
-            RemoteExecutable(saved, tracker=address, key=KEY) as there,
-        ):
+        with farms.upstream(address), RemoteExecutable(saved, tracker=address, key=KEY) as there:
             assert there(X).tobytes() == executable(X).tobytes()
     finally:
         running.end()
@@ -159,11 +154,11 @@ def test_a_call_that_crashes_there(farm: str, tmp_path: Path) -> None:
         y = relax.call_tir(outside, [x], x.ty)
         builder.emit_func_output(builder.emit(y))
     path = tvmlab.compile(builder.get(), TARGET, schedule=False).save(tmp_path / "crash.so")
-    with RemoteExecutable(path, tracker=farm, key=KEY) as there:
-        with pytest.raises(RemoteError, match=r"lost the connection(.|\n)*SIGSEGV"):
-            there(array(kernels.SIZE))
-        with pytest.raises(RemoteError, match="it was closed"):
-            there(array(kernels.SIZE))
+    with (
+        RemoteExecutable(path, tracker=farm, key=KEY) as there,
+        pytest.raises(RemoteError, match=r"lost the connection(.|\n)*SIGSEGV"),
+    ):
+        there(array(kernels.SIZE))
 
 
 def test_a_server_without_a_tracker_that_is_killed(
@@ -200,9 +195,6 @@ def test_the_accelerator_is_simulated_there(farm: str, tmp_path: Path) -> None:
         assert (there(x) == run(mod, x)[0]).all()
 
 
-# The server and the tracker, with TVM's own client.
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kernels")
@@ -213,10 +205,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def session(address: str, seconds: float = 60.0) -> Any:
+def session(address: str, seconds: float = 60.0, key: str = KEY) -> Any:
     """Connect as TVM's own client does."""
     tracker = tvm_rpc.connect_tracker(*parse_address(address))
-    return tracker.request(KEY, session_timeout=seconds)
+    return tracker.request(key, session_timeout=seconds)
 
 
 def call(connected: Any, path: Path) -> np.ndarray:
@@ -248,7 +240,7 @@ def test_a_server_runs_what_it_is_sent(farm: str, library: Path) -> None:
 
 
 def test_a_kernel_that_does_not_end(farm: str, library: Path) -> None:
-    with pytest.raises(RPCSessionTimeoutError, match="session has expired"):
+    with pytest.raises(RPCSessionTimeoutError, match="longer than 1 s"):
         call(session(farm, 1.0), library / "endless.so")
     assert call(session(farm), library / "adds.so").all()
 
@@ -260,7 +252,7 @@ def test_a_slow_device_and_a_signal(farm: str, library: Path) -> None:
         assert "1 s more" in server.until("SIMULATED")
         farms.known(server)
         begin = time.monotonic()
-        connected = tvm_rpc.connect_tracker(*parse_address(farm)).request("slow")
+        connected = session(farm, key="slow")
         assert call(connected, library / "adds.so").all()
         assert time.monotonic() - begin > 1
         (child,) = psutil.Process(server.process.pid).children()
@@ -290,9 +282,6 @@ def test_a_tracker_that_comes_and_goes() -> None:
             running.end()
 
 
-# The commands
-
-
 def test_a_wrong_command_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,9 +298,6 @@ def test_a_wrong_command_line(
         ]:
             assert cli.main(line) == 1
             assert words in capsys.readouterr().err
-
-
-# The tracker's client
 
 
 def test_a_tracker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

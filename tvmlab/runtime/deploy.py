@@ -88,11 +88,9 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
     names = [f"{name}-{number}-*_{processor}.whl" for name, number in versions.items()]
     wheels = [path for name in names for path in fetched.glob(name)]
     if len(wheels) != 2:
-        raise ToolchainError(
-            f"TVM's runtime for the processor {processor!r} is missing.",
-            where=str(fetched),
-            fix="Run `make cross`, which fetches that of aarch64; this machine's own is installed.",
-        )
+        what = f"TVM's runtime for the processor {processor!r} is missing."
+        fix = "Run `make cross`, which fetches that of aarch64; this machine's own is installed."
+        raise ToolchainError(what, where=str(fetched), fix=fix)
     # Named after what is in it: unpacked once.
     place = Path(folder or cache_dir() / "runtime") / wheels[0].stem
     try:
@@ -103,9 +101,7 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
                     archive.extractall(place, wanted)
             (place / "whole").touch()
     except (OSError, zipfile.BadZipFile) as error:
-        raise ToolchainError(
-            f"The runtime cannot be unpacked: {error}",
-            where=str(place),
-            fix="Run `make cross` again, and let TVMLAB_CACHE name a folder that can be written.",
-        ) from error
+        what = f"The runtime cannot be unpacked: {error}"
+        fix = "Run `make cross` again, and let TVMLAB_CACHE name a folder that can be written."
+        raise ToolchainError(what, where=str(place), fix=fix) from error
     return place

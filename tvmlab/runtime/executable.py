@@ -79,7 +79,7 @@ class Executable:
         Returns
         -------
         numpy.ndarray or tuple
-            The results; tuples stay tuples, and a shape is a tuple of int.
+            Copies of the results; tuples stay tuples, and a shape is a tuple of int.
 
         Raises
         ------
@@ -87,11 +87,6 @@ class Executable:
             An input does not fit.
         TargetError
             This machine cannot run what the module was compiled for.
-
-        Notes
-        -----
-        Threads can share an executable: their calls run one after the other. Inputs and results
-        are copied.
         """
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
@@ -110,11 +105,8 @@ class Executable:
         return self._tir
 
     def _unknown(self) -> PackageError:
-        return PackageError(
-            "a saved executable does not tell how it was scheduled",
-            where=repr(self),
-            fix="ask the executable that compile returned",
-        )
+        what = "a saved executable does not tell how it was scheduled"
+        return PackageError(what, where=repr(self), fix="ask the one that compile returned")
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
@@ -158,11 +150,9 @@ class Executable:
         ----------
         path : path
             The file, whose name ends in ``.so``. It appears whole or not at all.
-        cross_compiler : str, optional
+        cross_compiler, cross_compiler_options : str
             The C++ compiler that links for another kind of processor, such as
-            ``"aarch64-linux-gnu-g++"``.
-        cross_compiler_options : str
-            Options for it, quoted as for a shell.
+            ``"aarch64-linux-gnu-g++"``, and options for it, quoted as for a shell.
 
         Raises
         ------
@@ -180,11 +170,8 @@ class Executable:
         from .. import __version__
 
         if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
-            raise PackageError(
-                "an executable that was loaded from a file cannot be saved again",
-                where=str(path),
-                fix="copy the file that it was loaded from",
-            )
+            what = "an executable that was loaded from a file cannot be saved again"
+            raise PackageError(what, where=str(path), fix="copy the file that it was loaded from")
         versions = {"tvmlab": __version__, "tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
         description = package.Description(
             self.signature.inputs,
@@ -203,14 +190,13 @@ class Executable:
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
         if absent := absent or ("" if device.exist else f"a {self.target.kind.name} device"):
-            raise TargetError(
-                f"this machine cannot run the module: it lacks {absent}",
-                where=spelled(self.target),
-                fix="compile for this machine by leaving the target out, or save the module "
-                "and run it where the target is",
-            )
+            what = f"this machine cannot run the module: it lacks {absent}"
+            fix = "compile by leaving the target out, or run the saved module where the target is"
+            raise TargetError(what, where=spelled(self.target), fix=fix)
         self._running = _VMSession(self.vm_executable, device, self.signature)
-        _trim_heap()
+        # Return to the system what compiling and loading freed: four times ResNet-50's weights.
+        with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
+            ctypes.CDLL(None).malloc_trim(0)
         return self._running
 
 
@@ -234,12 +220,9 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     if on_cpu and (alien := other_processor(made)):
         raise _not_loaded(path, made, f"it is for {alien}")
     if found.versions["tvm"].split(".")[:2] != tvm.__version__.split(".")[:2]:
-        warnings.warn(
-            f"{path} was compiled with TVM {found.versions['tvm']}, and this is "
-            f"{tvm.__version__}: if it does not run, compile the model again",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        what = f"compiled with TVM {found.versions['tvm']}, and this is {tvm.__version__}"
+        advice = f"{path} was {what}: if it does not run, compile the model again"
+        warnings.warn(advice, RuntimeWarning, stacklevel=2)
     library.load_runtimes(found.runtimes)
     if on_cpu:
         host_target()  # sets the host's threads before the first kernel runs
@@ -251,11 +234,9 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
 
 
 def _not_loaded(path: Path, target: tvm.target.Target, why: str) -> PackageError:
-    return PackageError(
-        f"the library cannot be loaded here: {why}",
-        where=f"{path}, made for {target}",
-        fix="load it on a machine of that kind, or compile the model again for this one",
-    )
+    what = f"the library cannot be loaded here: {why}"
+    fix = "load it on a machine of that kind, or compile the model again for this one"
+    return PackageError(what, where=f"{path}, made for {target}", fix=fix)
 
 
 class _VMSession:
@@ -307,9 +288,3 @@ def _seen(tensor: Any) -> np.ndarray | None:
     except (RuntimeError, BufferError):
         return None
     return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
-
-
-def _trim_heap() -> None:
-    """Return to the system what compiling and loading freed: four times ResNet-50's weights."""
-    with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
-        ctypes.CDLL(None).malloc_trim(0)

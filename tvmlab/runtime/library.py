@@ -56,23 +56,16 @@ def _not_linked(
     target = as_target(description.target)
     fix = "install a C++ compiler (Debian: apt-get install g++)"
     if compiler:
-        fix = (
-            "name a C++ compiler for that target, and options that it knows, quoted as for a shell"
-        )
+        fix = "name a C++ compiler for that target, and options that it knows"
     elif target.kind.name == "llvm" and other_processor(target):
         name = cross_linker(triple_of(target))
-        fix = (
-            f'install the compiler for that processor, and pass cross_compiler="{name}" in Python, '
-            f"or --cross-compiler {name}"
-        )
+        debian = f"apt-get install g++-{name.removesuffix('-g++').replace('_', '-')}"
+        fix = f'pass cross_compiler="{name}", or --cross-compiler {name} (Debian: {debian})'
     reason = next((line for line in output.splitlines() if ": " in line), output)
     if not (compiler or cc.get_cc()):  # TVM reports a type error
         reason = "no compiler is here"
-    return ToolchainError(
-        f"the library could not be linked: {reason}",
-        where=f"{path}, for {spelled(target)}",
-        fix=fix,
-    )
+    what = f"the library could not be linked: {reason}"
+    return ToolchainError(what, where=f"{path}, for {spelled(target)}", fix=fix)
 
 
 def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:

@@ -48,7 +48,7 @@ class Description:
     runtimes : tuple of str
         The kinds of modules in it that need a library of their own, such as ``"tvmlab_npu"``.
     work : dict of str to object
-        The work of a call of each function: the fields of a `tvmlab.schedule.Work`.
+        The fields of each function's `tvmlab.schedule.Work`.
     bytes, crc32 : int, str
         The size of the file, and its checksum in hexadecimal digits.
     """
@@ -77,11 +77,9 @@ class Description:
 def check_name(path: Path) -> None:
     """Refuse a name that does not end in ``.so``, because TVM finds a file's format by its name."""
     if path.suffix != ".so":
-        raise PackageError(
-            "a package is a shared library, and its name ends in .so",
-            where=str(path),
-            fix=f'save it as "{path.with_suffix(".so").name if path.name else "model.so"}"',
-        )
+        what = "a package is a shared library, and its name ends in .so"
+        better = path.with_suffix(".so").name if path.name else "model.so"
+        raise PackageError(what, where=str(path), fix=f'save it as "{better}"')
 
 
 def append(path: Path, description: Description) -> None:

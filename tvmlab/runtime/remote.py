@@ -42,19 +42,12 @@ class RemoteExecutable:
     ----------
     path : path
         A file that `tvmlab.Executable.save` wrote.
-    tracker : str, optional
-        The ``host:port`` of a tracker, which names a free server.
-    server : str, optional
-        Instead of a tracker, the ``host:port`` of a server that is registered with none.
+    tracker, server : str
+        The ``host:port`` of a tracker, which names a free server, or of a server without a tracker.
     key : str
         The server's key.
     session_seconds : float
         The longest time that the server is reserved. Then it ends whatever runs.
-
-    Attributes
-    ----------
-    signature : Signature
-        The inputs of a call.
 
     Raises
     ------
@@ -77,11 +70,8 @@ class RemoteExecutable:
         found = package.describe(path)
         self.signature = Signature(found.inputs, found.outputs)
         if odd := [str(output) for output in found.outputs if output.dtype in ("shape", "object")]:
-            raise RemoteError(
-                f"TVM's RPC carries only tensors, and the package returns {odd[0]}",
-                where=str(path),
-                fix="let the model return tensors",
-            )
+            what = f"TVM's RPC carries only tensors, and the package returns {odd[0]}"
+            raise RemoteError(what, where=str(path), fix="let the model return tensors")
         self._session_seconds = session_seconds + _GRACE_SECONDS
         self._where = f"{tracker or server}, key {key!r}"
         # The inputs of a call stay on the server until the call runs.
@@ -163,21 +153,15 @@ class RemoteExecutable:
     def _server(self, tracker: str | None, server: str | None, key: str) -> tuple[str, int, str]:
         """Return the host and the port to connect to, and the key to send."""
         if (tracker is None) == (server is None):
-            raise RemoteError(
-                "a tracker or a server is needed, and not both",
-                where=f"RemoteExecutable(tracker={tracker!r}, server={server!r})",
-                fix='give tracker="127.0.0.1:9190", or the address that the server printed',
-            )
+            fix = 'give tracker="127.0.0.1:9190", or the address that the server printed'
+            raise self._error("a tracker or a server is needed, and not both", fix)
         if server is not None:
             return (*parse_address(server), key)
         known = Tracker(str(tracker), key)
         known.expect()
         if (free := known.request(_PATIENCE_SECONDS)) is None:
-            raise RemoteError(
-                f"no server was free in {_PATIENCE_SECONDS:g} s",
-                where=self._where,
-                fix="start another server of that key, or end the sessions that use them",
-            )
+            fix = "start another server of that key, or end the sessions that use them"
+            raise self._error(f"no server was free in {_PATIENCE_SECONDS:g} s", fix)
         return free
 
     def _run(
@@ -196,11 +180,8 @@ class RemoteExecutable:
 
         with self._one_at_a_time:
             if self._machine is None:
-                raise RemoteError(
-                    "it was closed, or the connection to its server was lost",
-                    where=self._where,
-                    fix="make a new RemoteExecutable",
-                )
+                what = "it was closed, or the connection to its server was lost"
+                raise self._error(what, "make a new RemoteExecutable")
             return self._answer(send_and_run, self._session_seconds)
 
     def _answer(self, ask: Callable[[], _Result], seconds: float) -> _Result:
@@ -234,14 +215,13 @@ class RemoteExecutable:
             fix=fix or "look at what the server printed",
         ) from error
 
+    def _error(self, what: str, fix: str) -> RemoteError:
+        return RemoteError(what, where=self._where, fix=fix)
+
     def _lost(self, what: str) -> RemoteError:
         self.close()
-        return RemoteError(
-            what,
-            where=self._where,
-            fix="look at what the server printed, or start one with tvmlab rpc-server; then "
-            "make a new RemoteExecutable",
-        )
+        fix = "look at what the server printed, or start one, and make a new RemoteExecutable"
+        return self._error(what, fix)
 
 
 def _words(error: BaseException) -> str:

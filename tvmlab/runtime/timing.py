@@ -191,19 +191,16 @@ def expect_counts(*, repeats: int, number: int | None = None, warmup: int = 0) -
     counts = {"warmup": (warmup, 0), "repeats": (repeats, 1), "number": (number, 1)}
     for name, (value, least) in counts.items():
         if value is not None and value < least:
-            raise InputError(
-                f"{name} is {value}", where="the samples to take", fix=f"give at least {least}"
-            )
+            fix = f"give at least {least}"
+            raise InputError(f"{name} is {value}", where="the samples to take", fix=fix)
 
 
 def _expect_arrays(what: str, values: object) -> None:
     for value in values if isinstance(values, tuple) else (values,):
         if not isinstance(value, np.ndarray):
-            raise InputError(
-                f"{what} is a {type(value).__name__}, not a NumPy array",
-                where="bench.compare",
-                fix="give every candidate NumPy arrays, and let it return NumPy arrays",
-            )
+            what += f" is a {type(value).__name__}, not a NumPy array"
+            fix = "give every candidate NumPy arrays, and let it return NumPy arrays"
+            raise InputError(what, where="bench.compare", fix=fix)
 
 
 def _batch(fn: Callable[[], object], number: int) -> float:
@@ -243,15 +240,12 @@ class PeakLoop:
     and again, without access to memory: so many independent ones keep the arithmetic units busy.
     For narrow integers the loop uses the dot-product instruction of the schedules.
 
+    `flops` is the number of operations per call; a multiply-add counts as two.
+
     Parameters
     ----------
     dtype : {"float32", "float64", "int8", "int16"}, optional
         The type of the factors.
-
-    Attributes
-    ----------
-    flops : int
-        Operations per call, all threads together; a multiply-add counts as two.
 
     Raises
     ------
@@ -264,10 +258,8 @@ class PeakLoop:
         machine = Machine.of(target)
         dot = {"int8": machine.dot8 or machine.dot16, "int16": machine.dot16}.get(dtype)
         if dot is None and dtype not in ("float32", "float64"):
-            raise InputError(
-                f"there is no peak loop for {dtype!r} on this processor",
-                fix='use "float32" or "float64"',
-            )
+            what = f"there is no peak loop for {dtype!r} on this processor"
+            raise InputError(what, fix='use "float32" or "float64"')
         held = "int32" if dot else dtype
         # The number of threads is fixed when the pool starts, whatever the target says.
         lanes = dot.lanes if dot else machine.lanes(dtype)

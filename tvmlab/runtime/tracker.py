@@ -61,11 +61,8 @@ def parse_address(text: str) -> tuple[str, int]:
     """Split ``host:port`` into the host and the port."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise RemoteError(
-            "The address of an RPC tracker or server is its host and its port.",
-            where=repr(text),
-            fix='write it as in "127.0.0.1:9190"',
-        )
+        what = "The address of an RPC tracker or server is its host and its port."
+        raise RemoteError(what, where=repr(text), fix='write it as in "127.0.0.1:9190"')
     return host, int(port)
 
 
@@ -74,18 +71,13 @@ def _listen(host: str, port: int, what: str) -> socket.socket:
     try:
         listener = socket.create_server((host, port))
     except (OSError, OverflowError) as error:
-        raise RemoteError(
-            f"It cannot listen there: {getattr(error, 'strerror', None) or error}",
-            where=f"{host}:{port}",
-            fix="choose another --port (0 is any that is free), or a --host of this machine",
-        ) from error
+        what = f"It cannot listen there: {getattr(error, 'strerror', None) or error}"
+        fix = "choose another --port (0 is any that is free), or a --host of this machine"
+        raise RemoteError(what, where=f"{host}:{port}", fix=fix) from error
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(0))
     _say(f"{what} at {':'.join(map(str, listener.getsockname()))}")
     return listener
-
-
-# The commands.
 
 
 def track(host: str, port: int) -> None:
@@ -109,6 +101,7 @@ def serve(
     server.logger.setLevel("ERROR")
     multiprocessing.set_start_method("fork", force=True)
     os.register_at_fork(after_in_child=partial(doomed, os.getpid()))
+    signal.signal(signal.SIGALRM, _end_session)
     abilities()  # asked once, before the first fork
     tvm_ffi.register_global_func(ABILITIES, lambda: abilities().text())
     tvm_ffi.register_global_func(LOAD_RUNTIMES, lambda text: load_runtimes(str(text).split()))
@@ -154,26 +147,37 @@ def _serve_one(
     connection, address = listener.accept()
     with connection:
         try:
-            options = _shake_hands(connection, key, match)
+            seconds = _shake_hands(connection, key, match)
         except (OSError, ValueError) as error:
             _say(f"{address[0]} was turned away: {error}")
             return
         time.sleep(device_seconds)
         home = os.getcwd()
+        signal.setitimer(signal.ITIMER_REAL, seconds, _LOOK_SECONDS)
         try:
-            server._serving(connection, address, server._parse_server_opt(options), None)
+            # Not with the time limit, at which TVM sends its message before the session ends.
+            server._serving(connection, address, {}, None)
         except RuntimeError as error:  # the process of the session has crashed
-            why = how_it_died(int(str(error).rpartition(" ")[2]))
+            code = int(str(error).rpartition(" ")[2])
+            why = f"RPCSessionTimeoutError: it ran for longer than {seconds:g} s"
+            if code != -signal.SIGALRM:
+                why = how_it_died(code)
             _say(why)
             connection.settimeout(TALK_SECONDS)
             with contextlib.suppress(Exception):  # the client can be gone, or not read
                 tvm.get_global_func("rpc.ReturnException")(connection.fileno(), why)
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             os.chdir(home)
 
 
-def _shake_hands(connection: socket.socket, key: str, match: str) -> list[str]:
-    """Check a client's key; return the options that it sends."""
+def _end_session(*_: object) -> None:
+    for session in multiprocessing.active_children():
+        os.kill(session.pid or 0, signal.SIGALRM)
+
+
+def _shake_hands(connection: socket.socket, key: str, match: str) -> float:
+    """Check a client's key; return the seconds that its session can last, 0 for no limit."""
     connection.settimeout(TALK_SECONDS)
     magic, length = struct.unpack("<ii", base.recvall(connection, 8))
     if magic != base.RPC_MAGIC:
@@ -187,10 +191,7 @@ def _shake_hands(connection: socket.socket, key: str, match: str) -> list[str]:
     connection.settimeout(None)
     # A kernel's inputs are many small messages, each of which waits for its answer.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return options
-
-
-# Processes that are forked to run one kernel.
+    return float(server._parse_server_opt(options).get("timeout", 0))
 
 
 def doomed(parent: int) -> None:
@@ -202,7 +203,8 @@ def doomed(parent: int) -> None:
     # TVM's handlers would first look up the names of all functions on the stack.
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -212,9 +214,6 @@ def how_it_died(code: int) -> str:
         return f"{DIED} with exit code {code}"
     name = signal.Signals(-code).name
     return f"{DIED} with {name}{_REASONS.get(name, '')}"
-
-
-# The client.
 
 
 @contextlib.contextmanager
@@ -228,11 +227,9 @@ def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
                 raise ValueError("the program at this address is not an RPC tracker")
             yield connection
     except (OSError, ValueError, TypeError, LookupError, struct.error) as error:
-        raise RemoteError(
-            f"The RPC tracker does not answer: {getattr(error, 'strerror', None) or error}",
-            where=f"{host}:{port}",
-            fix=f"start it: tvmlab rpc-tracker --host {host} --port {port}",
-        ) from error
+        what = f"The RPC tracker does not answer: {getattr(error, 'strerror', None) or error}"
+        fix = f"start it: tvmlab rpc-tracker --host {host} --port {port}"
+        raise RemoteError(what, where=f"{host}:{port}", fix=fix) from error
 
 
 def ask(connection: socket.socket, *message: Any) -> Any:
@@ -259,14 +256,12 @@ class Tracker:
         """Raise `RemoteError` unless the tracker has a server of the key."""
         if self._key not in (known := self._keys()):
             others = ", ".join(sorted({repr(key) for key in known}))
+            what = f"The tracker knows no server of the key {self._key!r}, "
+            what += f"only of {others}." if others else "and no other."
             where = ":".join(map(str, self._address))
-            raise RemoteError(
-                f"The tracker knows no server of the key {self._key!r}, "
-                + (f"only of {others}." if others else "and no other."),
-                where=where,
-                fix="start one on the machine that is to run the kernels: tvmlab rpc-server "
-                f"--key {self._key} --tracker {where}",
-            )
+            command = f"tvmlab rpc-server --key {self._key} --tracker {where}"
+            fix = f"start one on the machine that is to run the kernels: {command}"
+            raise RemoteError(what, where=where, fix=fix)
 
     def request(self, seconds: float) -> tuple[str, int, str] | None:
         """Reserve a server: host, port and the key to connect with; None if none was free."""

@@ -215,11 +215,9 @@ class Profile:
         """
         rows = [row for row in self.rows if row.of_peak and row.operations]
         if not rows:
-            raise InputError(
-                "no function computes in a dtype whose peak is measured",
-                where="Profile.roofline",
-                fix="profile a network whose sums are float32, float64 or products of int8",
-            )
+            what = "no function computes in a dtype whose peak is measured"
+            fix = "profile a network whose sums are float32, float64 or products of int8"
+            raise InputError(what, where="Profile.roofline", fix=fix)
         done: Counter[str] = Counter()
         for row in rows:
             done[row.dtype] += row.operations or 0
@@ -268,13 +266,9 @@ def _below(profile: Profile) -> list[str]:
         f"limits of this machine: {limits}",
     ]
     if any((row.of_bandwidth or 0) > 1 for row in profile.rows):
-        lines.append(
-            "above 100% of mem.: what such a row reads was still in a cache, which is faster"
-        )
+        lines += ["above 100% of mem.: what such a row reads was still in a cache, which is faster"]
     if "accelerator" in profile.kinds.values():
-        lines.append(
-            "the accelerator is simulated: times of its rows are its simulator's on this processor"
-        )
+        lines += ["the accelerator is simulated: its rows have its simulator's times"]
     return lines
 
 
@@ -335,11 +329,9 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     """
     expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":
-        raise TargetError(
-            f"only a CPU's functions are timed one by one, not those of {executable.target.kind}",
-            where=repr(executable),
-            fix="use the profiler of the device's maker, or compile for the CPU",
-        )
+        what = f"only a CPU's functions are timed one by one, not {executable.target.kind}'s"
+        fix = "use the profiler of the device's maker, or compile for the CPU"
+        raise TargetError(what, where=repr(executable), fix=fix)
     with executable._ready(inputs, named) as (running, tensors):
         recording = record(running.machine, running.main, tensors, repeats=repeats)
     simulated = [
@@ -455,19 +447,16 @@ def _library() -> Any:
     return toolchain.load_extension(toolchain.build_extension([SOURCE], name="recorder"))
 
 
-def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> Recording:
+def record(machine: Any, main: Any, inputs: Sequence[Any], *, repeats: int) -> Recording:
     """Run a function of a virtual machine, alternately with and without the clock."""
     tell, run, take = _library().make()
-    shapes: dict[str, tuple[str, ...]] = {}
 
     def runs(instrument: Any, number: int) -> list[Run]:
         machine.set_instrument(instrument)
         for _ in range(number):
-            run(main, *tensors)
-        names, given, data = take()
-        texts = [str(name) for name in names]
-        shapes.update(zip(texts, (tuple(map(str, each)) for each in given), strict=True))
-        return _runs(texts, data)
+            run(main, *inputs)
+        names, _, data = take()
+        return _runs([str(name) for name in names], data)
 
     try:
         # The first run of each kind does more than the others: it allocates.
@@ -482,7 +471,8 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
             watched += runs(tell, number)
     finally:
         machine.set_instrument(None)
-        take()  # of a run that failed: its events would stay in memory
+        names, tensors, _ = take()  # with the events of a run that failed
+    shapes = {str(name): tuple(map(str, each)) for name, each in zip(names, tensors, strict=True)}
     return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
 
 
