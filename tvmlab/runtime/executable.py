@@ -186,7 +186,6 @@ class Executable:
         return path
 
     def _start(self) -> _VMSession:
-        """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
         if absent := absent or ("" if device.exist else f"a {self.target.kind.name} device"):
@@ -251,7 +250,6 @@ class _VMSession:
         self._buffers: list[Any] = [None] * len(self._dtypes)
 
     def __call__(self, arrays: list[np.ndarray]) -> Any:
-        """Run ``main``: arrays in, arrays out."""
         return self._copied(self.main(*self.place(arrays)))
 
     def place(self, arrays: list[np.ndarray]) -> list[Any]:
@@ -271,7 +269,6 @@ class _VMSession:
         return [tensor for tensor, _ in self._buffers]
 
     def _copied(self, value: Any) -> Any:
-        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
         if isinstance(value, tvm.runtime.Tensor):
             # A copy even on the CPU: it can be an input, a constant, or in a tuple twice.
             seen = _seen(value)

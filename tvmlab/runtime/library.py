@@ -52,7 +52,6 @@ def write(
 def _not_linked(
     path: Path, description: Description, compiler: str | None, output: str
 ) -> ToolchainError:
-    """Say why linking failed, and which compiler links for the target."""
     target = as_target(description.target)
     fix = "install a C++ compiler (Debian: apt-get install g++)"
     if compiler:

@@ -130,7 +130,7 @@ class RemoteExecutable:
         *inputs, **named : array
             As in a call, with the same errors.
         repeats, number : int
-            The number of samples, and of calls per sample: by default as many as take 2 ms.
+            The numbers of samples, and of calls per sample: by default as many as take 2 ms.
         """
         expect_counts(repeats=repeats, number=number)
 

@@ -1,11 +1,8 @@
 """Timing that can be compared: warm-up, repeats, medians, and candidates interleaved in one run.
 
-The speed of a machine drifts: a laptop heats up, a neighbour starts a job. Two programs timed one
-after the other are therefore not comparable. `compare` interleaves the candidates round by round,
-begins each round with another candidate, and takes the ratio within each round.
-
-Idle threads of TVM's pool, of ONNX Runtime and of OpenBLAS spin before they sleep. So `compare`
-waits before each turn until the process uses next to no processor time.
+The speed of a machine drifts, so two programs timed one after the other are not comparable.
+`compare` interleaves the candidates and takes the ratio within each round. It waits before each
+turn until the idle threads of TVM, ONNX Runtime and OpenBLAS have gone to sleep.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ MACHINE = "virtual machine"
 SOURCE = Path(__file__).resolve().parents[2] / "native" / "recorder" / "recorder.cc"
 
 _BUILTIN = "vm.builtin."
-# A sample takes at least this long where the runs are short, so that there are many to take the
-# median of; but no more than so many runs.
+# Short runs are repeated for so long, but no more than so often, to take the median of many.
 _SAMPLE_NANOSECONDS, _MOST_RUNS = 2_000_000, 100
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _WIDTH = 40
@@ -302,6 +301,9 @@ def events(profile: Profile) -> list[dict[str, Any]]:
 def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
     """Measure the time of each function of an executable's ``main``.
 
+    The machine's limits are measured the first time that a process profiles. No row includes what
+    the clock costs (`Profile.overhead`).
+
     Parameters
     ----------
     executable : tvmlab.Executable
@@ -320,12 +322,6 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
         The executable is for a GPU, or for another processor than this one.
     ToolchainError
         There is no C++ compiler to build the recorder with.
-
-    Notes
-    -----
-    The machine's limits are measured the first time that a process profiles. No row includes what
-    the clock costs (`Profile.overhead`). The rows add up to less than the whole if other programs
-    disturb different functions in different runs (`Profile.covered`).
     """
     expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":

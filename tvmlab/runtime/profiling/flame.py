@@ -1,9 +1,7 @@
 """A run as a flame graph: an SVG picture in which the width of a call is its time.
 
 After Gregg, "The flame graph", CACM 2016. All calls of a function from one caller are one frame,
-and the widest frames are on the left. A frame between the caller and the functions groups them by
-kind, so that the picture shows whether the time goes into products, element-wise work or the
-virtual machine.
+and the widest frames are on the left. A frame below the functions groups them by kind.
 """
 
 from __future__ import annotations
