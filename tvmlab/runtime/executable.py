@@ -106,7 +106,8 @@ class Executable:
 
     def _unknown(self) -> PackageError:
         what = "a saved executable does not tell how it was scheduled"
-        return PackageError(what, where=repr(self), fix="ask the one that compile returned")
+        fix = "ask the executable that compile returned"
+        return PackageError(what, where=repr(self), fix=fix)
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any

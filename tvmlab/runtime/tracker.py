@@ -46,7 +46,6 @@ TALK_SECONDS = 15.0
 _LOOK_SECONDS, _LOOKS = 2.0, 3
 #: How `how_it_died` begins.
 DIED = "the kernel ended its process"
-
 _PR_SET_PDEATHSIG = 1
 _REASONS = {
     "SIGSEGV": ": it reached outside of its tensors",
