@@ -97,7 +97,7 @@ LONG = (
     "browser/test_site.py",
     "cli/test_model.py",
     "tuning/test_real.py",
-    "runtime/test_rpc.py",
+    "runtime/test_remote.py",
     "cli/test_examples.py",
     "browser/test_notebooks.py",
     "schedule/test_products.py",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from tvmlab.runtime.tracker import Tracker, parse_address
+from tvmlab.runtime.tracker import Tracker
 
 KEY = "test-machine"
 SECONDS = 60.0
@@ -76,19 +76,9 @@ def server(address: str | None, *options: str) -> Running:
 @contextlib.contextmanager
 def upstream(address: str, key: str = KEY) -> Iterator[None]:
     """Run TVM's own server."""
-    host, port = parse_address(address)
-    code = (
-        "import sys\nfrom tvm import rpc\n"
-        f"server = rpc.Server('127.0.0.1', 19600, 19700, tracker_addr={(host, port)}, key={key!r})"
-        "\nsys.stdin.read()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # it starts processes that outlive it
-    )
+    line = [sys.executable, "-m", "tvm.exec.rpc_server", "--tracker", address, "--key", key]
+    # A group, because it starts processes that outlive it.
+    process = subprocess.Popen(line, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         end = time.monotonic() + SECONDS
         while not Tracker(address, key).servers():
@@ -98,8 +88,6 @@ def upstream(address: str, key: str = KEY) -> Iterator[None]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def known(running: Running) -> None:

@@ -417,7 +417,7 @@ def _track(args: argparse.Namespace) -> None:
     """
     from ..runtime import tracker
 
-    tracker.serve(args.host, args.port)
+    tracker.track(args.host, args.port)
 
 
 @command(
@@ -441,8 +441,7 @@ def _serve(args: argparse.Namespace) -> None:
         raise InputError("a key is one word", where=repr(args.key), fix="pass --key my-laptop")
     # Before NumPy is imported: its library would start threads, which the forked sessions lack.
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    from ..runtime.rpc_server import serve
-    from ..runtime.tracker import parse_address
+    from ..runtime.tracker import parse_address, serve
 
     tracker = None if args.tracker is None else parse_address(args.tracker)
     serve(args.host, args.port, args.key, tracker, args.device_seconds)

@@ -8,8 +8,15 @@ from typing import Any
 
 from ..errors import InputError, ModelError
 from ..models import Model
-from ..runtime.peak import PeakLoop, peak_flops
-from ..runtime.timing import Comparison, Measurement, compare, interleave, measure
+from ..runtime.timing import (
+    Comparison,
+    Measurement,
+    PeakLoop,
+    compare,
+    interleave,
+    measure,
+    peak_flops,
+)
 from ..support.extras import need
 from ..support.host import core_of, host_target
 from ..support.wording import telling

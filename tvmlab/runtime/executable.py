@@ -6,13 +6,12 @@ import contextlib
 import ctypes
 import json
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tvm
@@ -27,14 +26,10 @@ from ..support.host import host_target, missing_features, other_processor
 from ..support.target import as_target, spelled
 from ..support.toolchain import find_tool
 from ..support.wording import telling
-from . import library, package
-from .profiling import Profile
-from .profiling import profile as profiled
+from . import library, package, profiling
 from .timing import Measurement, measure
 
 __all__ = ["Executable", "load_executable"]
-
-_Value = TypeVar("_Value")
 
 
 class Executable:
@@ -47,9 +42,9 @@ class Executable:
     signature : Signature
         The inputs that a call takes.
     vm_executable : tvm.relax.VMExecutable or tvm.runtime.Module
-        Upstream's object, for everything that upstream can do with it.
+        Upstream's object.
     work : mapping of str to tvmlab.schedule.Work
-        What a call of each compiled function does; it is saved with the executable.
+        The work of a call of each compiled function.
     """
 
     def __init__(
@@ -61,19 +56,14 @@ class Executable:
         work: Mapping[str, Work] | None = None,
         tir: tvm.ir.IRModule | None = None,
     ) -> None:
-        self._summary = summary
-        self._tir = tir
+        self._summary, self._tir = summary, tir
+        self.vm_executable, self.target, self.signature = built, target, signature
         self.work = dict(work or {})
-        self.vm_executable = built
-        self.target = target
-        self.signature = signature
         self._running: _VMSession | None = None
-        # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
-        # the process.
+        # Two threads in a virtual machine at once would end the process.
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
-        """Return the inputs, the accelerators and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
         others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
         return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
@@ -89,7 +79,7 @@ class Executable:
         Returns
         -------
         numpy.ndarray or tuple
-            The results; tuples stay tuples, and a shape is a tuple of int.
+            Copies of the results; tuples stay tuples, and a shape is a tuple of int.
 
         Raises
         ------
@@ -97,45 +87,27 @@ class Executable:
             An input does not fit.
         TargetError
             This machine cannot run what the module was compiled for.
-
-        Notes
-        -----
-        Threads may share an executable: their calls run one after the other. Inputs are copied in
-        and results are copied out, so the module never sees an array of the caller's and the
-        caller never one of the module's.
         """
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
             return (self._running or self._start())(arrays)
 
     def summary(self) -> Summary:
-        """Return which rule scheduled which function; print it for a table.
-
-        Raises
-        ------
-        PackageError
-            The executable was loaded from a file, which holds machine code only.
-        """
-        return self._known(self._summary)
+        """Return which rule scheduled which function; `PackageError` if it was loaded."""
+        if self._summary is None:
+            raise self._unknown()
+        return self._summary
 
     def tir(self) -> tvm.ir.IRModule:
-        """Return the scheduled TIR functions of the CPU, by the names that `summary` has.
+        """Return the scheduled TIR functions of the CPU; the names and errors are `summary`'s."""
+        if self._tir is None:
+            raise self._unknown()
+        return self._tir
 
-        Raises
-        ------
-        PackageError
-            The executable was loaded from a file, which holds machine code only.
-        """
-        return self._known(self._tir)
-
-    def _known(self, value: _Value | None) -> _Value:
-        if value is None:
-            raise PackageError(
-                "a saved executable does not tell how it was scheduled",
-                where=repr(self),
-                fix="ask the executable that compile returned",
-            )
-        return value
+    def _unknown(self) -> PackageError:
+        what = "a saved executable does not tell how it was scheduled"
+        fix = "ask the executable that compile returned"
+        return PackageError(what, where=repr(self), fix=fix)
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
@@ -149,9 +121,9 @@ class Executable:
 
             return measure(once, repeats=repeats, number=number)
 
-    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
+    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> profiling.Profile:
         """Measure where the time of ``main`` goes; see `tvmlab.profiling.profile`."""
-        return profiled(self, *inputs, repeats=repeats, **named)
+        return profiling.profile(self, *inputs, repeats=repeats, **named)
 
     @contextlib.contextmanager
     def _ready(
@@ -173,84 +145,63 @@ class Executable:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
         The file is a shared library, which ``tvm.runtime.load_module`` loads too, with a
-        description at its end (inputs, outputs, target, versions, a checksum). It is code: load it
-        only if you trust its source.
+        description at its end (`tvmlab.package`).
 
         Parameters
         ----------
         path : path
             The file, whose name ends in ``.so``. It appears whole or not at all.
-        cross_compiler : str, optional
-            The C++ compiler that links for another kind of processor than this machine's, such as
-            ``"aarch64-linux-gnu-g++"``.
-        cross_compiler_options : str
-            More options for it, quoted as for a shell.
+        cross_compiler, cross_compiler_options : str
+            The C++ compiler that links for another kind of processor, such as
+            ``"aarch64-linux-gnu-g++"``, and options for it, quoted as for a shell.
 
         Raises
         ------
         ToolchainError
-            There is no such C++ compiler, its options cannot be read, or it failed.
+            There is no such C++ compiler, or it failed.
         PackageError
             The name does not end in ``.so``, the file cannot be written, or the executable was
-            itself loaded from one.
+            loaded from one.
         """
-        path = Path(path)
-        package.check_name(path)
-        return self.write(path, cross_compiler, cross_compiler_options)
+        package.check_name(Path(path))
+        return self.write(Path(path), cross_compiler, cross_compiler_options)
 
-    def write(
-        self,
-        path: Path,
-        cross_compiler: str | None = None,
-        cross_compiler_options: str = "",
-    ) -> Path:
+    def write(self, path: Path, cross_compiler: str | None = None, options: str = "") -> Path:
         """Write the file of `save` under any name; ``tvm.runtime.load_module`` needs ``.so``."""
         from .. import __version__
 
         if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
-            raise PackageError(
-                "an executable that was loaded from a file cannot be saved again",
-                where=str(path),
-                fix="copy the file that it was loaded from",
-            )
+            what = "an executable that was loaded from a file cannot be saved again"
+            raise PackageError(what, where=str(path), fix="copy the file that it was loaded from")
+        versions = {"tvmlab": __version__, "tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
         description = package.Description(
-            inputs=self.signature.inputs,
-            outputs=self.signature.outputs,
-            target=json.loads(str(self.target)),
-            versions={
-                "tvmlab": __version__,
-                "tvm": tvm.__version__,
-                "tvm_ffi": tvm_ffi.__version__,
-            },
-            runtimes=tuple(library.runtimes(self.vm_executable)),
-            work={name: astuple(work) for name, work in self.work.items()},
+            self.signature.inputs,
+            self.signature.outputs,
+            json.loads(str(self.target)),
+            versions,
+            tuple(library.runtimes(self.vm_executable)),
+            {name: astuple(work) for name, work in self.work.items()},
         )
         compiler = cross_compiler and str(find_tool(cross_compiler).path)
-        library.write(self.vm_executable, path, description, compiler, cross_compiler_options)
+        library.write(self.vm_executable, path, description, compiler, options)
         return path
 
     def _start(self) -> _VMSession:
-        """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
-        if absent or not device.exist:
-            raise TargetError(
-                f"this machine cannot run the module: it lacks {absent}"
-                if absent
-                else f"this machine has no {self.target.kind.name} device",
-                where=spelled(self.target),
-                fix="compile for this machine by leaving the target out, or save the module "
-                "and run it where the target is",
-            )
+        if absent := absent or ("" if device.exist else f"a {self.target.kind.name} device"):
+            what = f"this machine cannot run the module: it lacks {absent}"
+            fix = "compile by leaving the target out, or run the saved module where the target is"
+            raise TargetError(what, where=spelled(self.target), fix=fix)
         self._running = _VMSession(self.vm_executable, device, self.signature)
-        _trim_heap()
+        # Return to the system what compiling and loading freed: four times ResNet-50's weights.
+        with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
+            ctypes.CDLL(None).malloc_trim(0)
         return self._running
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:
-    """Read what `Executable.save` wrote.
-
-    A saved package is code: load only packages whose source you trust.
+    """Read what `Executable.save` wrote. It is code: load only packages whose source you trust.
 
     Raises
     ------
@@ -265,38 +216,27 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     found = package.describe(path)
     work = {name: Work(*fields) for name, fields in found.work.items()}
     made = as_target(found.target)
-    if made.kind.name == "llvm" and (alien := other_processor(made)):
-        raise PackageError(
-            f"the library cannot be loaded here: it is for {alien}",
-            where=f"{path}, made for {made}",
-            fix="load it on a machine of that kind, or compile the model again for this one",
-        )
+    on_cpu = made.kind.name == "llvm"
+    if on_cpu and (alien := other_processor(made)):
+        raise _not_loaded(path, made, f"it is for {alien}")
     if found.versions["tvm"].split(".")[:2] != tvm.__version__.split(".")[:2]:
-        warnings.warn(
-            f"{path} was compiled with TVM {found.versions['tvm']}, and this is "
-            f"{tvm.__version__}: if it does not run, compile the model again",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    library.load_runtimes(path, found.runtimes)
-    # The host's threads are set before the first kernel runs, as when it was compiled here.
-    if made.kind.name == "llvm":
-        host_target()
+        what = f"compiled with TVM {found.versions['tvm']}, and this is {tvm.__version__}"
+        advice = f"{path} was {what}: if it does not run, compile the model again"
+        warnings.warn(advice, RuntimeWarning, stacklevel=2)
+    library.load_runtimes(found.runtimes)
+    if on_cpu:
+        host_target()  # sets the host's threads before the first kernel runs
     try:
         module = library.load(path)
-    except OSError as error:
-        raise PackageError(
-            f"the library cannot be copied to be loaded: {error.strerror}",
-            where=f"{path}, to {tempfile.gettempdir()}",
-            fix="make space there, or let TMPDIR name another folder",
-        ) from error
     except Exception as error:  # the system's loader, in words of its own
-        raise PackageError(
-            f"the library cannot be loaded here: {telling(error)}",
-            where=f"{path}, made for {made}",
-            fix="load it on a machine of that kind, or compile the model again for this one",
-        ) from error
+        raise _not_loaded(path, made, telling(error)) from error
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
+
+
+def _not_loaded(path: Path, target: tvm.target.Target, why: str) -> PackageError:
+    what = f"the library cannot be loaded here: {why}"
+    fix = "load it on a machine of that kind, or compile the model again for this one"
+    return PackageError(what, where=f"{path}, made for {target}", fix=fix)
 
 
 class _VMSession:
@@ -307,56 +247,42 @@ class _VMSession:
         self.machine = relax.VirtualMachine(built, device)
         # Looked up once: a look-up costs more than the rest of a small network's call in Python.
         self.main = self.machine["main"]
-        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
         self._dtypes = [value.dtype for value in signature.inputs]
-        self._buffers: list[tuple[Any, np.ndarray | None] | None] = [None] * len(self._dtypes)
+        self._buffers: list[Any] = [None] * len(self._dtypes)
 
     def __call__(self, arrays: list[np.ndarray]) -> Any:
-        """Run ``main``: arrays in, arrays out."""
         return self._copied(self.main(*self.place(arrays)))
 
     def place(self, arrays: list[np.ndarray]) -> list[Any]:
-        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites.
+        """Copy arrays to tensors, which the next call overwrites.
 
-        Compiled code reads data that begin at a multiple of 64 bytes, which NumPy does not promise.
-        A tensor that stays costs a small network less than a new one for each call.
+        Compiled code needs data that begin at a multiple of 64 bytes, which NumPy does not promise.
         """
-        tensors = []
         for number, array in enumerate(arrays):
-            buffer = self._buffers[number]
-            if buffer is None or buffer[0].shape != array.shape:
+            if (buffer := self._buffers[number]) is None or buffer[0].shape != array.shape:
                 tensor = tvm.runtime.empty(array.shape, self._dtypes[number], self.device)
-                buffer = tensor, _as_numpy(tensor) if self._on_cpu else None
-                self._buffers[number] = buffer
+                buffer = self._buffers[number] = tensor, _seen(tensor)
             tensor, seen = buffer
             if seen is None:
                 tensor.copyfrom(array)
             else:
                 np.copyto(seen, array)
-            tensors.append(tensor)
-        return tensors
+        return [tensor for tensor, _ in self._buffers]
 
     def _copied(self, value: Any) -> Any:
-        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
         if isinstance(value, tvm.runtime.Tensor):
-            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
-            seen = _as_numpy(value) if self._on_cpu else None
+            # A copy even on the CPU: it can be an input, a constant, or in a tuple twice.
+            seen = _seen(value)
             return value.numpy() if seen is None else seen.copy()
         if isinstance(value, (int, float)):
             return value
         return tuple(self._copied(item) for item in value)
 
 
-def _as_numpy(tensor: Any) -> np.ndarray | None:
-    """View a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
+def _seen(tensor: Any) -> np.ndarray | None:
+    """View a tensor as an array; None where NumPy cannot, as on a GPU or at bfloat16."""
     try:
         array = np.from_dlpack(tensor)
     except (RuntimeError, BufferError):
         return None
     return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
-
-
-def _trim_heap() -> None:
-    """Return to the system what compiling and loading freed: four times ResNet-50's weights."""
-    with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
-        ctypes.CDLL(None).malloc_trim(0)

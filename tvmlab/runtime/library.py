@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,16 @@ import tvm_ffi
 from tvm.support import cc
 
 from ..errors import PackageError, ToolchainError
-from ..support.files import whole
+from ..support.files import written
 from ..support.host import other_processor, triple_of
 from ..support.target import as_target, spelled
 from ..support.toolchain import cross_linker
 from .package import Description, append
 
-__all__ = ["load", "load_runtimes", "runtimes", "write"]
+__all__ = ["SIMULATED", "load", "load_runtimes", "modules", "runtimes", "write"]
 
-# The modules that load the library of a kind of modules.
-_RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
+#: The kind of the modules that run on the simulated accelerator.
+SIMULATED = "tvmlab_npu"
 # File descriptor 2 belongs to the whole process: without the lock, two threads that redirect it at
 # the same time would put back each other's file.
 _STDERR_LOCK = threading.Lock()
@@ -38,59 +37,34 @@ def write(
     built: Any, path: Path, description: Description, compiler: str | None, options: str
 ) -> None:
     """Link an executable and write it as a package; the file appears whole or not at all."""
-    try:
-        words = shlex.split(options)
-    except ValueError as error:
-        raise ToolchainError(
-            f"the options for the cross compiler cannot be read: {error}",
-            where=options,
-            fix="quote them as for a shell",
-        ) from error
-    try:
-        with whole(path) as part:
-            try:
-                _link(built, part, compiler, words)
-            except Exception as error:
-                raise _not_linked(path, description, compiler, str(error)) from error
-            append(part, description)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise PackageError(
-            f"the file cannot be written: {getattr(error, 'strerror', error)}",
-            where=str(path),
-            fix="choose an existing folder that you may write to and that has space",
-        ) from error
-
-
-def _link(built: Any, path: Path, compiler: str | None, options: list[str]) -> None:
-    with _without_scope_lines():
-        built.export_library(str(path), fcompile=cc.create_shared, cc=compiler, options=options)
-    if not path.stat().st_size:
-        raise OSError(f"{compiler}: it ended well, and wrote no library")
+    with written(path, PackageError) as part:
+        try:
+            words = shlex.split(options)
+            with _without_scope_lines():
+                built.export_library(
+                    str(part), fcompile=cc.create_shared, cc=compiler, options=words
+                )
+        except Exception as error:
+            raise _not_linked(path, description, compiler, str(error)) from error
+        append(part, description)
 
 
 def _not_linked(
     path: Path, description: Description, compiler: str | None, output: str
 ) -> ToolchainError:
-    """Say why linking failed, and which compiler links for the target."""
     target = as_target(description.target)
-    lines = [line for line in output.splitlines() if ": " in line]
     fix = "install a C++ compiler (Debian: apt-get install g++)"
     if compiler:
         fix = "name a C++ compiler for that target, and options that it knows"
     elif target.kind.name == "llvm" and other_processor(target):
         name = cross_linker(triple_of(target))
-        debian = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
-        fix = (
-            f'name the compiler for that processor: cross_compiler="{name}" in Python, or '
-            f"--cross-compiler {name} (Debian: apt-get install {debian})"
-        )
-    # Without any compiler TVM reports a type error.
-    reason = lines[0] if lines and (compiler or cc.get_cc()) else "no compiler is here"
-    return ToolchainError(
-        f"the library could not be linked: {reason}",
-        where=f"{path}, for {spelled(target)}",
-        fix=fix,
-    )
+        debian = f"apt-get install g++-{name.removesuffix('-g++').replace('_', '-')}"
+        fix = f'pass cross_compiler="{name}", or --cross-compiler {name} (Debian: {debian})'
+    reason = next((line for line in output.splitlines() if ": " in line), output)
+    if not (compiler or cc.get_cc()):  # TVM reports a type error
+        reason = "no compiler is here"
+    what = f"the library could not be linked: {reason}"
+    return ToolchainError(what, where=f"{path}, for {spelled(target)}", fix=fix)
 
 
 def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
@@ -100,26 +74,25 @@ def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
         return tvm_ffi.load_module(str(copy), keep_module_alive=False)
 
 
+def modules(built: Any) -> Iterator[tvm.runtime.Module]:
+    """Yield all modules in a compiled or loaded executable."""
+    left = list(getattr(built, "mod", built).imports)
+    while left:
+        yield (module := left.pop())
+        left.extend(module.imports)
+
+
 def runtimes(built: Any) -> list[str]:
     """List the kinds of an executable's modules that need a library of their own to be loaded."""
-    kinds, left = set(), list(getattr(built, "mod", built).imports)
-    while left:
-        module = left.pop()
-        kinds.add(str(module.kind))
-        left.extend(module.imports)
-    return sorted(kinds & _RUNTIMES.keys())
+    return sorted({SIMULATED} & {str(module.kind) for module in modules(built)})
 
 
-def load_runtimes(path: Path, kinds: Iterable[str]) -> None:
+def load_runtimes(kinds: Iterable[str]) -> None:
     """Load the libraries that an executable's modules need."""
-    for kind in kinds:
-        if kind not in _RUNTIMES:
-            raise PackageError(
-                f"it has parts for {kind!r}, which this tvmlab does not know",
-                where=str(path),
-                fix="load it with the version that saved it",
-            )
-        import_module(_RUNTIMES[kind]).load()
+    if SIMULATED in kinds:
+        from ..npu import simulator  # Here: most executables do not need it.
+
+        simulator.load()
 
 
 @contextlib.contextmanager

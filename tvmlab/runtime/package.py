@@ -16,7 +16,6 @@ Numbers are little-endian. This module needs no TVM, and runs nothing of what it
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import zlib
@@ -40,10 +39,8 @@ class Description:
 
     Attributes
     ----------
-    inputs : tuple of Input
-        The inputs of a call.
-    outputs : tuple of Output
-        The outputs of a call.
+    inputs, outputs : tuple of Input, tuple of Output
+        Those of a call.
     target : dict
         The target that the model was compiled for, as TVM writes targets in JSON.
     versions : dict of str to str
@@ -51,11 +48,9 @@ class Description:
     runtimes : tuple of str
         The kinds of modules in it that need a library of their own, such as ``"tvmlab_npu"``.
     work : dict of str to object
-        The work of a call of each function: the fields of a `tvmlab.schedule.Work`.
-    bytes : int
-        The size of the file.
-    crc32 : str
-        Its checksum, eight hexadecimal digits.
+        The fields of each function's `tvmlab.schedule.Work`.
+    bytes, crc32 : int, str
+        The size of the file, and its checksum in hexadecimal digits.
     """
 
     inputs: tuple[Input, ...]
@@ -68,7 +63,6 @@ class Description:
     crc32: str = ""
 
     def __str__(self) -> str:
-        """Return a table with one fact per line."""
         rows = [
             *(("input", str(value)) for value in self.inputs),
             *(("output", str(value)) for value in self.outputs),
@@ -83,11 +77,9 @@ class Description:
 def check_name(path: Path) -> None:
     """Refuse a name that does not end in ``.so``, because TVM finds a file's format by its name."""
     if path.suffix != ".so":
-        raise PackageError(
-            "a package is a shared library, and its name ends in .so",
-            where=str(path),
-            fix=f'save it as "{path.with_suffix(".so").name if path.name else "model.so"}"',
-        )
+        what = "a package is a shared library, and its name ends in .so"
+        better = path.with_suffix(".so").name if path.name else "model.so"
+        raise PackageError(what, where=str(path), fix=f'save it as "{better}"')
 
 
 def append(path: Path, description: Description) -> None:
@@ -95,26 +87,12 @@ def append(path: Path, description: Description) -> None:
     fields = asdict(description)
     del fields["bytes"], fields["crc32"]
     text = json.dumps(fields).encode()
-    with path.open("r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.write(text + _LENGTH.pack(len(text)))
-        file.flush()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            checksum = zlib.crc32(content)
-        file.write(_END.pack(checksum, _MAGIC, _FORMAT))
+    content = path.read_bytes() + text + _LENGTH.pack(len(text))
+    path.write_bytes(content + _END.pack(zlib.crc32(content), _MAGIC, _FORMAT))
 
 
 def describe(path: str | os.PathLike[str]) -> Description:
     """Check every byte of a package and return its description, without loading the library.
-
-    Parameters
-    ----------
-    path : path
-        A file that `tvmlab.Executable.save` wrote.
-
-    Returns
-    -------
-    Description
 
     Raises
     ------
@@ -122,58 +100,35 @@ def describe(path: str | os.PathLike[str]) -> Description:
         The file is missing, damaged or of another format.
     """
     try:
-        with (
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            return _read(memoryview(content), str(path))
-    except FileNotFoundError as error:
-        raise PackageError(
-            "there is no such file", where=str(path), fix="check the path"
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a null character, or an empty file
-        raise PackageError(
-            f"the file cannot be read: {getattr(error, 'strerror', error)}",
-            where=str(path),
-            fix="give a file that you may read",
-        ) from error
-
-
-def _read(content: memoryview, where: str) -> Description:
-    with content:  # the file cannot be closed while views of it are left
-        size, ends = len(content), _LENGTH.size + _END.size
-        tail = bytes(content[-ends:]).rjust(ends, b"\0")
-        length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
-        if magic != _MAGIC:
-            cut = bytes(content[:4]) == b"\x7fELF"
-            raise PackageError(
-                "the library has no description at its end: the file was cut off, or "
-                "Executable.save did not write it"
-                if cut
-                else "this is not a file that Executable.save wrote",
-                where=where,
-                fix="copy the file again, or save the executable again",
-            )
-        if number != _FORMAT:
-            raise PackageError(
-                f"the file's format is {number}, this tvmlab reads {_FORMAT}",
-                where=where,
-                fix="save the executable again with this version",
-            )
-        if zlib.crc32(content[: size - _END.size]) != checksum:
-            raise PackageError(
-                "the checksum is wrong: the file is damaged",
-                where=where,
-                fix="copy the file again, or save the executable again",
-            )
-        fields = json.loads(bytes(content[size - ends - length : size - ends]))
-    fields["inputs"] = tuple(Input(**_shaped(one)) for one in fields["inputs"])
-    fields["outputs"] = tuple(Output(**_shaped(one)) for one in fields["outputs"])
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        why, fix = getattr(error, "strerror", error), "give a file that you may read"
+        what = f"the file cannot be read: {why}"
+        if isinstance(error, FileNotFoundError):
+            what, fix = "there is no such file", "check the path"
+        raise PackageError(what, where=str(path), fix=fix) from error
+    size, ends = len(content), _LENGTH.size + _END.size
+    tail = content[-ends:].rjust(ends, b"\0")
+    length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
+    problem = ""
+    if magic != _MAGIC and content.startswith(b"\x7fELF"):
+        problem = (
+            "the library has no description at its end: the file was cut off, or Executable.save "
+            "did not write it"
+        )
+    elif magic != _MAGIC:
+        problem = "this is not a file that Executable.save wrote"
+    elif number != _FORMAT:
+        problem = f"the file's format is {number}, this tvmlab reads {_FORMAT}"
+    elif zlib.crc32(memoryview(content)[: -_END.size]) != checksum:
+        problem = "the checksum is wrong: the file is damaged"
+    if problem:
+        fix = "copy the file again, or save the executable again"
+        raise PackageError(problem, where=str(path), fix=fix)
+    fields = json.loads(content[size - ends - length : size - ends])
+    for name, kind in (("inputs", Input), ("outputs", Output)):
+        for one in fields[name]:  # JSON has lists for tuples
+            one["shape"] = None if one["shape"] is None else tuple(one["shape"])
+        fields[name] = tuple(kind(**one) for one in fields[name])
     fields["runtimes"] = tuple(fields["runtimes"])
     return Description(**fields, bytes=size, crc32=f"{checksum:08x}")
-
-
-def _shaped(fields: dict[str, Any]) -> dict[str, Any]:
-    """Make the shape of an input or output a tuple again; it is None if it is unknown."""
-    shape = fields["shape"]
-    return fields | {"shape": None if shape is None else tuple(shape)}

@@ -16,22 +16,19 @@ import tvm
 from tvm import relax, rpc
 from tvm.error import RPCSessionTimeoutError
 
-from ..errors import OutOfRangeError, RemoteError, TargetError
+from ..errors import OutOfRangeError, RemoteError
 from ..ir.signature import Signature
-from ..support.target import as_target
 from . import package
-from .forked import DIED
 from .timing import Measurement, expect_counts
-from .tracker import Tracker, abilities_of, parse_address, server_message
+from .tracker import DIED, LOAD_RUNTIMES, Tracker, parse_address, server_message
 
 __all__ = ["RemoteExecutable"]
 
 _Result = TypeVar("_Result")
 
-# How long a server can take to be free and to shake hands.
-_PATIENCE_SECONDS = 30.0
-# How long the message that a session has ended can take to arrive.
-_GRACE_SECONDS = 10.0
+# How long a server can take to be free and to shake hands, and the message that a session has
+# ended to arrive.
+_PATIENCE_SECONDS, _GRACE_SECONDS = 30.0, 10.0
 # A sample takes at least this long, so that the clock's resolution does not matter.
 _SAMPLE_MILLISECONDS = 2
 
@@ -45,34 +42,20 @@ class RemoteExecutable:
     ----------
     path : path
         A file that `tvmlab.Executable.save` wrote.
-    tracker : str, optional
-        The ``host:port`` of a tracker, which names a free server.
-    server : str, optional
-        Instead of a tracker, the ``host:port`` of a server that is registered with none.
+    tracker, server : str
+        The ``host:port`` of a tracker, which names a free server, or of a server without a tracker.
     key : str
         The server's key.
     session_seconds : float
         The longest time that the server is reserved. Then it ends whatever runs.
 
-    Attributes
-    ----------
-    target : tvm.target.Target
-        The target that the package was compiled for.
-    signature : Signature
-        The inputs of a call.
-    cpu : str
-        The server's processor; empty if the server is TVM's own, which does not tell.
-
     Raises
     ------
     PackageError
         The file is missing or damaged.
-    TargetError
-        The server cannot run what the package was compiled for.
     RemoteError
-        An address is malformed, no tracker answers or it knows no server of the key, no server is
-        free, the server does not answer or cannot load the package, or the package returns
-        anything but tensors.
+        An address is malformed, nothing answers, no server of the key is known or free, or the
+        server cannot run the package.
     """
 
     def __init__(
@@ -86,14 +69,10 @@ class RemoteExecutable:
     ) -> None:
         found = package.describe(path)
         self.signature = Signature(found.inputs, found.outputs)
-        self.target = as_target(found.target)
         if odd := [str(output) for output in found.outputs if output.dtype in ("shape", "object")]:
-            raise RemoteError(
-                f"TVM's RPC carries only tensors, and the package returns {odd[0]}",
-                where=str(path),
-                fix="let the model return tensors",
-            )
-        self._session_seconds = session_seconds
+            what = f"TVM's RPC carries only tensors, and the package returns {odd[0]}"
+            raise RemoteError(what, where=str(path), fix="let the model return tensors")
+        self._session_seconds = session_seconds + _GRACE_SECONDS
         self._where = f"{tracker or server}, key {key!r}"
         # The inputs of a call stay on the server until the call runs.
         self._one_at_a_time = threading.Lock()
@@ -103,15 +82,17 @@ class RemoteExecutable:
         session = self._answer(
             lambda: rpc.connect(*address, session_timeout=session_seconds), _PATIENCE_SECONDS
         )
-        able = self._answer(lambda: abilities_of(session))
-        self.cpu = able.cpu if able else ""
-        if able and (why := able.why_unsupported(self.target)):
-            raise TargetError(
-                f"the server cannot run the module: {why}",
-                where=f"{self._where}: {self.cpu}",
-                fix="compile for the server's processor",
-            )
-        self._answer(lambda: self._start(session, str(path)))
+
+        def start() -> None:
+            if found.runtimes:
+                session.get_function(LOAD_RUNTIMES)(" ".join(found.runtimes))
+            session.upload(str(path), "package.so")
+            loaded = session.load_module("package.so")
+            session.remove("package.so")
+            self._device = session.cpu(0)
+            self._machine = relax.VirtualMachine(loaded, self._device)
+
+        self._answer(start, self._session_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -122,15 +103,7 @@ class RemoteExecutable:
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Run ``main`` on the server.
 
-        Parameters
-        ----------
-        *inputs, **named : array
-            One array per parameter, as for `tvmlab.Executable`.
-
-        Returns
-        -------
-        numpy.ndarray or tuple
-            The result of ``main``; tuples stay tuples.
+        Inputs and results are those of `tvmlab.Executable`.
 
         Raises
         ------
@@ -155,22 +128,9 @@ class RemoteExecutable:
         Parameters
         ----------
         *inputs, **named : array
-            As in a call.
-        repeats : int
-            The number of samples.
-        number : int, optional
-            Calls per sample; by default as many as take 2 ms.
-
-        Returns
-        -------
-        tvmlab.bench.Measurement
-
-        Raises
-        ------
-        InputError
-            An input does not fit, or a number is not positive.
-        RemoteError
-            As for a call.
+            As in a call, with the same errors.
+        repeats, number : int
+            The numbers of samples, and of calls per sample: by default as many as take 2 ms.
         """
         expect_counts(repeats=repeats, number=number)
 
@@ -193,30 +153,16 @@ class RemoteExecutable:
     def _server(self, tracker: str | None, server: str | None, key: str) -> tuple[str, int, str]:
         """Return the host and the port to connect to, and the key to send."""
         if (tracker is None) == (server is None):
-            raise RemoteError(
-                "a tracker or a server is needed, and not both",
-                where=f"RemoteExecutable(tracker={tracker!r}, server={server!r})",
-                fix='give tracker="127.0.0.1:9190", or the address that the server printed',
-            )
+            fix = 'give tracker="127.0.0.1:9190", or the address that the server printed'
+            raise self._error("a tracker or a server is needed, and not both", fix)
         if server is not None:
             return (*parse_address(server), key)
         known = Tracker(str(tracker), key)
         known.expect()
         if (free := known.request(_PATIENCE_SECONDS)) is None:
-            raise RemoteError(
-                f"no server was free in {_PATIENCE_SECONDS:g} s",
-                where=self._where,
-                fix="start another server of that key, or end the sessions that use them",
-            )
+            fix = "start another server of that key, or end the sessions that use them"
+            raise self._error(f"no server was free in {_PATIENCE_SECONDS:g} s", fix)
         return free
-
-    def _start(self, session: Any, path: str) -> None:
-        """Load the package and start its virtual machine."""
-        session.upload(path, "package.so")
-        loaded = session.load_module("package.so")
-        session.remove("package.so")
-        self._device = session.cpu(0)
-        self._machine = relax.VirtualMachine(loaded, self._device)
 
     def _run(
         self, inputs: tuple[Any, ...], named: dict[str, Any], run: Callable[[], _Result]
@@ -234,17 +180,12 @@ class RemoteExecutable:
 
         with self._one_at_a_time:
             if self._machine is None:
-                raise RemoteError(
-                    "it was closed, or the connection to its server was lost",
-                    where=self._where,
-                    fix="make a new RemoteExecutable",
-                )
-            return self._answer(send_and_run)
+                what = "it was closed, or the connection to its server was lost"
+                raise self._error(what, "make a new RemoteExecutable")
+            return self._answer(send_and_run, self._session_seconds)
 
-    def _answer(self, ask: Callable[[], _Result], seconds: float | None = None) -> _Result:
-        """Ask the server for something, and wait no longer than the session lasts."""
-        if seconds is None:
-            seconds = self._session_seconds + _GRACE_SECONDS
+    def _answer(self, ask: Callable[[], _Result], seconds: float) -> _Result:
+        """Ask the server for something, and wait no longer than some time."""
         answer: Future[_Result] = Future()
 
         def wait() -> None:
@@ -274,19 +215,18 @@ class RemoteExecutable:
             fix=fix or "look at what the server printed",
         ) from error
 
+    def _error(self, what: str, fix: str) -> RemoteError:
+        return RemoteError(what, where=self._where, fix=fix)
+
     def _lost(self, what: str) -> RemoteError:
         self.close()
-        return RemoteError(
-            what,
-            where=self._where,
-            fix="look at what the server printed, or start one with tvmlab rpc-server; then "
-            "make a new RemoteExecutable",
-        )
+        fix = "look at what the server printed, or start one, and make a new RemoteExecutable"
+        return self._error(what, fix)
 
 
 def _words(error: BaseException) -> str:
     """Say how a connection ended."""
-    why = str(error).strip() or type(error).__name__
+    why = server_message(error) or str(error).strip() or type(error).__name__
     if "sock.Connect" in why:
         return "no server answers at this address"
     if "cannot find server that matches key" in why:
@@ -294,11 +234,14 @@ def _words(error: BaseException) -> str:
     # Which of TVM's checks fails depends on what was under way when the connection ended.
     if "kShutdown" in why or "RPCCode::kReturn" in why:
         why = "it ended the connection"
-    return f"lost the connection to the server: {server_message(error) or why}"
+    return f"lost the connection to the server: {why}"
 
 
 def _fetch(machine: Any, *place: int) -> Any:
-    """Copy the result of ``main``, or the field of a tuple at ``place``, to this machine."""
+    """Copy the result of ``main``, or the field of a tuple at ``place``, to this machine.
+
+    The method ``get_outputs`` of TVM's machine would keep the session in a cycle of references.
+    """
     count = machine["get_output_arity"]("main", *place)
     if count == -1:
         return machine["get_output"]("main", *place).numpy()

@@ -1,40 +1,48 @@
 """Timing that can be compared: warm-up, repeats, medians, and candidates interleaved in one run.
 
-The speed of a machine drifts: a laptop heats up, a neighbour starts a job. Two programs timed one
-after the other are therefore not comparable. `compare` interleaves the candidates round by round,
-begins each round with another candidate, and takes the ratio within each round.
-
-Idle threads of TVM's pool (``TVM_THREAD_POOL_SPIN_COUNT``), of ONNX Runtime and of OpenBLAS spin
-before they sleep. Each candidate keeps its runtime's default here, and
-`compare` waits before each turn until the process uses next to no processor time, so that no
-candidate spins into the time of another.
+The speed of a machine drifts, so two programs timed one after the other are not comparable.
+`compare` interleaves the candidates and takes the ratio within each round. It waits before each
+turn until the idle threads of TVM, ONNX Runtime and OpenBLAS have gone to sleep.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+from tvm.script import tirx as T
 
 from .. import plot
 from ..errors import InputError
+from ..schedule.machine import Dot, Machine
+from ..support.host import host_target, runtime_threads
 from ..support.wording import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Units of time, the largest first.
+TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 SAME_FORM = "every candidate takes and returns NumPy arrays"
 # A sample takes at least this long, so that the clock's resolution does not count.
 _SAMPLE_SECONDS = 2e-3
 # How long one look takes whether the process is idle, and how many looks are enough: a program
 # with a busy thread of its own never is.
-_LOOK_SECONDS = 0.01
-_LOOKS = 50
+_LOOK_SECONDS, _LOOKS = 0.01, 50
+# It makes a call long compared with the microseconds that waking the threads takes, and short
+# enough that some samples are not interrupted by other programs.
+_STEPS = 100_000
+_WEIGHT = 3  # the constant factor in the loop of dot products
+_FLOATS = 1 << 24  # 64 MiB for each array, more than the caches of most processors hold
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,6 @@ class Measurement:
         return (quarters[2] - quarters[0]) / self.median
 
     def __str__(self) -> str:
-        """Say the median, the spread and the number of samples."""
         return f"{_time(self.median)} (spread {self.spread:.0%}, {len(self.samples)} samples)"
 
 
@@ -65,12 +72,8 @@ class Measurement:
 class Comparison:
     """Times of several candidates, interleaved in one run.
 
-    Attributes
-    ----------
-    runs : dict of str to Measurement
-        One measurement per candidate; sample ``i`` of each was taken in round ``i``.
-    heading : str
-        The line above the table; empty for none.
+    `runs` has a `Measurement` per candidate, whose sample ``i`` was taken in round ``i``; `heading`
+    is the line above the table.
     """
 
     runs: dict[str, Measurement]
@@ -105,13 +108,7 @@ class Comparison:
 def measure(
     fn: Callable[[], object], *, warmup: int = 1, repeats: int = 10, number: int | None = None
 ) -> Measurement:
-    """Time a function without arguments; the numbers of calls are those of `compare`.
-
-    Returns
-    -------
-    Measurement
-        Seconds per call.
-    """
+    """Time a function without arguments; the numbers of calls are those of `compare`."""
     return compare({"run": fn}, warmup=warmup, repeats=repeats, number=number).runs["run"]
 
 
@@ -124,45 +121,34 @@ def compare(
 ) -> Comparison:
     """Time several functions, interleaved: one sample of each per round.
 
-    Each round begins with another candidate, because the candidate that follows a rest can find a
-    faster clock.
-
     Parameters
     ----------
     candidates : mapping of str to callable
         The functions. Give all of them the same number of threads.
     *inputs : ndarray
-        The NumPy arrays that each candidate is called with, and has to return others for, so that
-        what a runtime spends on its own tensors counts for all of them or for none.
+        The NumPy arrays that each candidate is called with; it has to return others, so that
+        conversions count for all candidates.
     warmup : int
         Calls of each candidate that are not counted.
     repeats : int
         Rounds.
     number : int, optional
-        Calls per sample, the same for all; left out, each candidate's is doubled until its calls
-        fill 2 ms.
-
-    Returns
-    -------
-    Comparison
+        Calls per sample; by default, each candidate's is doubled until its calls fill 2 ms.
 
     Raises
     ------
     InputError
-        A number is too small, an input is not a NumPy array, or a candidate returns something else
-        for it.
+        A number is too small, or an input or a result is not a NumPy array.
     """
     if not candidates:
         raise InputError("there is nothing to compare", fix="give at least one candidate")
     expect_counts(repeats=repeats, number=number, warmup=warmup)
-    if inputs:
-        _expect_arrays("an input", inputs)
-        for name, fn in candidates.items():
-            _settle()
-            _expect_arrays(f"what {name} returns", fn(*inputs))
-    calls = {name: partial(fn, *inputs) if inputs else fn for name, fn in candidates.items()}
-    for fn in calls.values():
+    _expect_arrays("an input", inputs)
+    calls = {name: partial(fn, *inputs) for name, fn in candidates.items()}
+    for name, fn in calls.items():
         _settle()
+        if inputs:
+            _expect_arrays(f"what {name} returns", fn())
         for _ in range(warmup):
             fn()
     # Not taken from a warm-up call: the first call of a function often does more than the others.
@@ -183,7 +169,10 @@ def compare(
 def interleave(
     turns: Mapping[str, Callable[[], float]], rounds: int, settle: Callable[[], object]
 ) -> Comparison:
-    """Take one sample of each candidate per round, each round beginning with the next candidate."""
+    """Take one sample of each candidate per round.
+
+    Each round begins with another candidate, because a rest can make the next one faster.
+    """
     names = list(turns)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
@@ -199,23 +188,19 @@ def expect_counts(*, repeats: int, number: int | None = None, warmup: int = 0) -
     counts = {"warmup": (warmup, 0), "repeats": (repeats, 1), "number": (number, 1)}
     for name, (value, least) in counts.items():
         if value is not None and value < least:
-            raise InputError(
-                f"{name} is {value}", where="the samples to take", fix=f"give at least {least}"
-            )
+            fix = f"give at least {least}"
+            raise InputError(f"{name} is {value}", where="the samples to take", fix=fix)
 
 
 def _expect_arrays(what: str, values: object) -> None:
     for value in values if isinstance(values, tuple) else (values,):
         if not isinstance(value, np.ndarray):
-            raise InputError(
-                f"{what} is a {type(value).__name__}, not a NumPy array",
-                where="bench.compare",
-                fix="give every candidate NumPy arrays, and let it return NumPy arrays",
-            )
+            what += f" is a {type(value).__name__}, not a NumPy array"
+            fix = "give every candidate NumPy arrays, and let it return NumPy arrays"
+            raise InputError(what, where="bench.compare", fix=fix)
 
 
 def _batch(fn: Callable[[], object], number: int) -> float:
-    """Call a function some times; the seconds of all calls together."""
     start = time.perf_counter()
     for _ in range(number):
         fn()
@@ -231,9 +216,119 @@ def _settle() -> None:
             return
 
 
+def unit_of(value: float, units: tuple[tuple[float, str], ...] = TIMES) -> tuple[float, str]:
+    """Return the largest unit that is not larger than the value, or the smallest one."""
+    return next((unit for unit in units if unit[0] <= value), units[-1])
+
+
 def _time(seconds: float) -> str:
-    """Write a time in the unit that fits."""
-    units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
-    factor, unit = next((pair for pair in units if seconds * pair[0] >= 1), units[-1])
-    number = seconds * factor
+    factor, unit = unit_of(seconds)
+    number = seconds / factor
     return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
+
+
+# The limits of the machine.
+
+
+class PeakLoop:
+    """A compiled loop of multiply-adds on registers; a call runs the loop once.
+
+    Each thread of TVM's pool computes ``x * 0.5 + 0.5`` for 12 or 24 vectors in registers, again
+    and again, without access to memory: so many independent ones keep the arithmetic units busy.
+    For narrow integers the loop uses the dot-product instruction of the schedules.
+
+    `flops` is the number of operations per call; a multiply-add counts as two.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64", "int8", "int16"}, optional
+        The type of the factors.
+
+    Raises
+    ------
+    InputError
+        The dtype is another one, or the processor has no instruction for it.
+    """
+
+    def __init__(self, dtype: str = "float32") -> None:
+        target = host_target()
+        machine = Machine.of(target)
+        dot = {"int8": machine.dot8 or machine.dot16, "int16": machine.dot16}.get(dtype)
+        if dot is None and dtype not in ("float32", "float64"):
+            what = f"there is no peak loop for {dtype!r} on this processor"
+            raise InputError(what, fix='use "float32" or "float64"')
+        held = "int32" if dot else dtype
+        # The number of threads is fixed when the pool starts, whatever the target says.
+        lanes = dot.lanes if dot else machine.lanes(dtype)
+        shape = (runtime_threads(), machine.registers // 4 * 3, lanes)
+        self.flops = 2 * math.prod(shape) * _STEPS * (dot.depth if dot else 1)
+        before = np.random.default_rng(0).random(shape) * (100 if dot else 1)
+        self._before = tvm.runtime.tensor(before.astype(held))
+        self._after = tvm.runtime.tensor(np.zeros(shape, held))
+        loop = _loop(shape, held, partial(_dot_product, dot) if dot else lambda x: x * 0.5 + 0.5)
+        self._spin = tvm.compile(loop, target)["spin"]
+
+    def __call__(self) -> None:
+        """Run the loop once."""
+        self._spin(self._before, self._after)
+
+
+def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -> tirx.PrimFunc:
+    """Return the loop that replaces each vector by the step of it, again and again."""
+    (threads, chains, lanes), steps = shape, _STEPS
+    every = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def spin(
+        before: T.Buffer((threads, chains, lanes), dtype),  # type: ignore[valid-type]
+        after: T.Buffer((threads, chains, lanes), dtype),  # type: ignore[valid-type]
+    ) -> None:
+        for thread in T.parallel(threads):
+            held = T.alloc_buffer((chains, lanes), dtype)
+            for chain in T.unroll(chains):
+                held[chain, every] = before[thread, chain, every]
+            for _step in range(steps):
+                for chain in T.unroll(chains):
+                    held[chain, every] = step(held[chain, every])
+            for chain in T.unroll(chains):
+                after[thread, chain, every] = held[chain, every]
+
+    return spin
+
+
+def _dot_product(dot: Dot, sums: Any) -> Any:
+    """Add dot products of the sums themselves."""
+    number, lanes = T.llvm_lookup_intrinsic_id(dot.llvm), dot.lanes * dot.depth
+    weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes)
+    given = (T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
+    dtype = f"int32x{dot.lanes}"
+    if dot.adds:
+        return T.call_llvm_pure_intrin(number, sums, *given, dtype=dtype)
+    return sums + T.call_llvm_pure_intrin(number, *given, dtype=dtype)
+
+
+def peak_flops(dtype: str = "float32") -> float:
+    """Measure the machine's operations per second with `PeakLoop` on all of TVM's threads.
+
+    The fastest of 50 calls counts, because other programs only make calls longer.
+    """
+    loop = PeakLoop(dtype)
+    return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
+
+
+def peak_bandwidth() -> float:
+    """Measure the memory's bytes per second with the triad of the STREAM benchmark, ``a + 2 b``."""
+    target, threads = host_target(), runtime_threads()
+    lanes = Machine.of(target).lanes("float32")
+    shape = (threads, _FLOATS // (threads * lanes), lanes)
+    a, b = (te.placeholder(shape, name=name) for name in "ab")
+    triad = te.compute(shape, lambda *at: a[at] + tirx.const(2.0, "float32") * b[at], name="c")
+    schedule = Schedule(te.create_prim_func([a, b, triad]))
+    outer, _, inner = schedule.get_loops(schedule.get_sblock("c"))
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
+    # Ones, because all pages of zeros can be one page of memory.
+    arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
+    loop = partial(tvm.compile(schedule.mod, target)["main"], *arrays)
+    seconds = min(measure(loop, warmup=2, repeats=20, number=1).samples)
+    return 3 * 4 * math.prod(shape) / seconds

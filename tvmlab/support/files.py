@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..errors import TvmlabError
+
 
 @contextlib.contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -31,3 +33,17 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def written(path: str | os.PathLike[str], error: type[TvmlabError]) -> Iterator[Path]:
+    """Do the same as `whole`, and raise an `error` where the file cannot be written."""
+    try:
+        with whole(path) as part:
+            yield part
+    except (OSError, ValueError) as reason:  # ValueError: a path with a null character
+        raise error(
+            f"the file cannot be written: {getattr(reason, 'strerror', reason)}",
+            where=str(path),
+            fix="choose an existing folder that you may write to and that has space",
+        ) from reason

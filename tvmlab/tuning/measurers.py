@@ -30,8 +30,7 @@ from tvm.ir import IRModule
 from tvm.support import cc
 
 from ..errors import TargetError, TuningError
-from ..runtime.forked import doomed, how_it_died
-from ..runtime.tracker import Tracker, abilities_of, server_message
+from ..runtime.tracker import Tracker, abilities_of, doomed, how_it_died, server_message
 from ..support.host import abilities, main_memory, physical_cores, processor_name, triple_of
 from ..support.target import spelled
 from ..support.toolchain import linker
@@ -127,7 +126,7 @@ class KernelProcess:
 def _work(connection: Connection, job: Job) -> None:
     """Compile the kernels of a job, then measure them for each server that comes."""
     os.setpgid(0, 0)
-    doomed(os.getppid(), 0)
+    doomed(os.getppid())
     # The server ends when nobody holds the other end of this pipe, and this process ends with it.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     for stream in (1, 2):

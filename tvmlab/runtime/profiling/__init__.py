@@ -1,53 +1,308 @@
 """Where the time of a compiled network goes, function by function.
 
-`profile` runs an executable with and without a clock beside the virtual machine, and compares the
-time of each function with its operations, its bytes and the limits of this machine.
-
-TVM 0.27's virtual machine has no profiler any more, but calls an *instrument*, a function, before
-and after each of its calls. The instrument is in C++ (`tvmlab/native/recorder`), because one in
-Python converts all arguments within the time that is measured. Timing the functions one by one is
-no alternative: each would find its inputs in the caches, and the sum would be too small.
+TVM 0.27's virtual machine calls an *instrument*, a function, before and after each of its calls.
+The instrument is in C++ (`tvmlab/native/recorder`), because one in Python converts all arguments
+within the time that is measured. Timing the functions one by one is no alternative: each would find
+its inputs in the caches, and the sum would be too small.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import InputError, TargetError
+from ... import plot
+from ...errors import InputError, TargetError, TvmlabError
 from ...schedule import Work
 from ...support import toolchain
-from ..peak import peak_bandwidth, peak_flops
-from ..timing import Measurement, expect_counts
-from .result import Event, Layer, Profile, Row, Run
+from ...support.files import written
+from ...support.wording import table
+from ..library import SIMULATED, modules
+from ..timing import Measurement, expect_counts, peak_bandwidth, peak_flops, unit_of
+from . import flame
 
 if TYPE_CHECKING:
-    from ...npu.report import Table
+    from matplotlib.figure import Figure
+
     from ..executable import Executable
 
-__all__ = ["MACHINE", "SOURCE", "Event", "Layer", "Profile", "Row", "profile"]
+__all__ = ["MACHINE", "SOURCE", "Event", "Profile", "Row", "events", "profile"]
 
 #: The row of the virtual machine itself: checking inputs, allocating, dispatching.
 MACHINE = "virtual machine"
-
-_BUILTIN = "vm.builtin."
 #: The recorder's source.
 SOURCE = Path(__file__).resolve().parents[2] / "native" / "recorder" / "recorder.cc"
 
-# A sample takes at least this long where the runs are short, so that there are many to take the
-# median of; but no more than so many runs.
-_SAMPLE_NANOSECONDS = 2_000_000
-_MOST_RUNS = 100
+_BUILTIN = "vm.builtin."
+# Short runs are repeated for so long, but no more than so often, to take the median of many.
+_SAMPLE_NANOSECONDS, _MOST_RUNS = 2_000_000, 100
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_WIDTH = 40
+
+
+@dataclass(frozen=True)
+class Event:
+    """One call of the virtual machine, or the run itself."""
+
+    name: str
+    depth: int
+    start: int
+    end: int
+    bytes: int
+
+    @property
+    def nanoseconds(self) -> int:
+        """The duration."""
+        return self.end - self.start
+
+
+Run = tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A function of the compiled network, with all its calls in one run.
+
+    Attributes
+    ----------
+    name : str
+        The function, or `MACHINE` for the virtual machine itself.
+    kind : str
+        The rule that scheduled it, ``"accelerator"`` (the time is then its simulator's on this
+        processor), ``"virtual machine"``, or ``"other"``.
+    calls : int
+        Calls per run.
+    seconds, share : float
+        The median over the runs, and its share of the whole run's time, 0 to 1.
+    operations, dtype : int or None, str
+        Arithmetic on elements (`tvmlab.schedule.Work`), and the dtype of most of it.
+    bytes : int
+        Inputs, weights and outputs of each call, as whole tensors.
+    of_peak, of_bandwidth : float or None
+        The shares of this machine's operations and bytes per second; the latter is above 1 if the
+        data was in a cache. None if there are none, or the peak of the dtype is not measured.
+    tensors : tuple of str
+        Dtype and shape of each tensor of the first call, such as ``"float32 1x3x224x224"``;
+        outputs come last.
+    """
+
+    name: str
+    kind: str
+    calls: int
+    seconds: float
+    share: float
+    operations: int | None
+    dtype: str
+    bytes: int
+    of_peak: float | None
+    of_bandwidth: float | None
+    tensors: tuple[str, ...] = ()
+
+    @property
+    def gflops(self) -> float | None:
+        """Billions of operations per second; None if they are unknown."""
+        return None if self.operations is None else self.operations / self.seconds / 1e9
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte; None if they are unknown or there are no bytes."""
+        return self.operations / self.bytes if self.operations is not None and self.bytes else None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of a compiled network goes; print it for a table.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        The longest first.
+    whole, watched : tvmlab.bench.Measurement
+        Runs without the clock, and with it, interleaved.
+    target : str
+        The target that it was compiled for.
+    peaks, bandwidth : dict of str to float, float
+        The most operations per second of this machine by dtype, and bytes of its memory.
+    run : tuple of tvmlab.profiling.Event
+        The watched run with the median time: itself, then its calls in order.
+    """
+
+    rows: tuple[Row, ...]
+    whole: Measurement
+    watched: Measurement
+    target: str
+    peaks: dict[str, float]
+    bandwidth: float
+    run: tuple[Event, ...] = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """The median time of the runs without the clock."""
+        return self.whole.median
+
+    @property
+    def overhead(self) -> float:
+        """The median share that the clock adds to the time of a run."""
+        pairs = zip(self.watched.samples, self.whole.samples, strict=True)
+        return statistics.median(watched / plain for watched, plain in pairs) - 1
+
+    @property
+    def covered(self) -> float:
+        """The sum of the rows over the whole: about 1 on a quiet machine."""
+        return sum(row.seconds for row in self.rows) / self.seconds
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each row by its name."""
+        return {row.name: row.kind for row in self.rows}
+
+    def __str__(self) -> str:
+        time = unit_of(self.seconds)
+        size = unit_of(max(row.bytes for row in self.rows), _SIZES)
+        speeds = ["GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
+        head = ["function", "output", "calls", time[1], "share", *speeds]
+        rows = [_cells(row, time[0], size[0]) for row in self.rows]
+        return "\n".join([table(head, rows), *_below(self)])
+
+    def data(self) -> dict[str, Any]:
+        """Return everything but the run as plain values for JSON, by the names of attributes."""
+        more = {name: getattr(self, name) for name in ("seconds", "overhead", "covered")}
+        return asdict(replace(self, run=())) | more
+
+    def trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write the median run as JSON that Perfetto (ui.perfetto.dev) and Chrome open.
+
+        Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
+        """
+        about = {"target": self.target, "seconds": self.seconds}
+        content = {"traceEvents": events(self), "displayTimeUnit": "ms", "otherData": about}
+        return _save(path, json.dumps(content, indent=1, allow_nan=False))
+
+    def flame(self, path: str | os.PathLike[str]) -> Path:
+        """Write the median run as a flame graph: each call on its caller, as wide as its time.
+
+        Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
+        """
+        return _save(path, flame.svg(flame.frames(self.run, self.kinds)))
+
+    def bars(self, most: int = 12) -> Figure:
+        """Draw the longest `most` rows as bars, and the others as one bar."""
+        shown, rest = self.rows[:most], self.rows[most:]
+        factor, unit = unit_of(self.seconds)
+        # Its place keeps a row apart from others whose names begin alike.
+        values = {
+            f"{place}. {row.name}"[:_WIDTH]: row.seconds / factor
+            for place, row in enumerate(shown, 1)
+        }
+        if rest:
+            values[f"{len(rest)} more"] = sum(row.seconds for row in rest) / factor
+        return plot.bars(values, unit=unit, title="Where the time goes")
+
+    def roofline(self) -> Figure:
+        """Draw the rows of the dtype with the most operations below the limits of this machine.
+
+        Raises `InputError` if no row computes in a dtype whose peak is measured.
+        """
+        rows = [row for row in self.rows if row.of_peak and row.operations]
+        if not rows:
+            what = "no function computes in a dtype whose peak is measured"
+            fix = "profile a network whose sums are float32, float64 or products of int8"
+            raise InputError(what, where="Profile.roofline", fix=fix)
+        done: Counter[str] = Counter()
+        for row in rows:
+            done[row.dtype] += row.operations or 0
+        dtype = done.most_common(1)[0][0]
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row.dtype == dtype:
+                groups.setdefault(row.kind, []).append((row.intensity or 0, row.gflops or 0))
+        return plot.roofline(
+            groups,
+            peak=self.peaks[dtype] / 1e9,
+            bandwidth=self.bandwidth / 1e9,
+            title=f"The functions that compute in {dtype}",
+        )
+
+
+def _save(path: str | os.PathLike[str], text: str) -> Path:
+    with written(path, TvmlabError) as part:
+        part.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def _cells(row: Row, time: float, size: float) -> list[str]:
+    moved = None if row.of_bandwidth is None else row.bytes
+    return [
+        row.name if len(row.name) <= _WIDTH else f"{row.name[: _WIDTH - 3]}...",
+        row.tensors[-1].rpartition(" ")[2] if row.tensors else "",
+        f"{row.calls:,}",
+        f"{row.seconds / time:,.3f}",
+        f"{row.share:.1%}",
+        _known(row.gflops if row.operations else None, ",.1f"),
+        _known(row.of_peak, ".0%"),
+        _known(moved and moved / size, ",.2f"),
+        _known(moved and moved / row.seconds / 1e9, ",.1f"),
+        _known(row.of_bandwidth, ".0%"),
+    ]
+
+
+def _below(profile: Profile) -> list[str]:
+    peaks = [f"{value / 1e9:,.0f} GFLOP/s {dtype}" for dtype, value in profile.peaks.items()]
+    limits = ", ".join([*peaks, f"{profile.bandwidth / 1e9:,.0f} GB/s"])
+    factor, unit = unit_of(profile.seconds)
+    lines = [
+        f"whole run {profile.seconds / factor:,.3f} {unit}; rows add up to {profile.covered:.1%} "
+        f"of it; watching added {profile.overhead:+.1%}",
+        f"limits of this machine: {limits}",
+    ]
+    if any((row.of_bandwidth or 0) > 1 for row in profile.rows):
+        lines += ["above 100% of mem.: what such a row reads was still in a cache, which is faster"]
+    if "accelerator" in profile.kinds.values():
+        lines += ["the accelerator is simulated: its rows have its simulator's times"]
+    return lines
+
+
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def events(profile: Profile) -> list[dict[str, Any]]:
+    """List the events of the median run."""
+    rows = {row.name: row for row in profile.rows}
+    first = profile.run[0].start
+    track = {"pid": 1, "tid": 1}
+    named = {"name": "thread_name", "ph": "M", "ts": 0, **track, "args": {"name": MACHINE}}
+    found: list[dict[str, Any]] = [named]
+    for event in profile.run:
+        args: dict[str, Any] = {"bytes": event.bytes}
+        kind = MACHINE if event.depth else "run"
+        if row := rows.get(event.name):
+            kind = row.kind
+            args["tensors"] = list(row.tensors)
+            if row.operations is not None:
+                args["operations"] = row.operations // row.calls
+        times = {"ts": (event.start - first) / 1e3, "dur": event.nanoseconds / 1e3}
+        found.append({"name": event.name, "cat": kind, "ph": "X", **track, **times, "args": args})
+    return found
+
+
+# Measuring.
 
 
 def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
     """Measure the time of each function of an executable's ``main``.
+
+    The machine's limits are measured the first time that a process profiles. No row includes what
+    the clock costs (`Profile.overhead`).
 
     Parameters
     ----------
@@ -59,12 +314,6 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
         Samples with the clock, interleaved with as many without. A sample of a network that takes
         less than 2 ms is several runs, at most 100.
 
-    Returns
-    -------
-    Profile
-        A row for each function, and one for the rest of the run, which the virtual machine takes.
-        Print it.
-
     Raises
     ------
     InputError
@@ -73,40 +322,30 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
         The executable is for a GPU, or for another processor than this one.
     ToolchainError
         There is no C++ compiler to build the recorder with.
-
-    Notes
-    -----
-    The machine's limits are measured the first time that a process profiles. The clock costs time
-    at each call of the virtual machine, which no row includes (`Profile.overhead`). The medians of
-    the rows add up to less than the median of the whole if other programs disturb different
-    functions in different runs (`Profile.covered`).
     """
     expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":
-        raise TargetError(
-            f"only a CPU's functions are timed one by one, not those of {executable.target.kind}",
-            where=repr(executable),
-            fix="use the profiler of the device's maker, or compile for the CPU",
-        )
-    regions = _regions(executable.vm_executable)
+        what = f"only a CPU's functions are timed one by one, not {executable.target.kind}'s"
+        fix = "use the profiler of the device's maker, or compile for the CPU"
+        raise TargetError(what, where=repr(executable), fix=fix)
     with executable._ready(inputs, named) as (running, tensors):
         recording = record(running.machine, running.main, tensors, repeats=repeats)
-    rows = _rows(recording, executable.work, regions)
-    dtypes = sorted({row.dtype for row in rows if row.of_peak is not None})
-    clocks = [table.config.clock_mhz for table in regions.values()]
+    simulated = [
+        name
+        for module in modules(executable.vm_executable)
+        if module.kind == SIMULATED
+        for name in recording.tensors
+        if module.implements_function(name)
+    ]
+    rows = _rows(recording, executable.work, simulated)
     return Profile(
         rows,
         Measurement(tuple(time / 1e9 for time in recording.plain)),
         Measurement(tuple(run[0].nanoseconds / 1e9 for run in recording.watched)),
         str(executable.target),
-        {dtype: most for dtype in dtypes if (most := peak(dtype)) is not None},
+        {row.dtype: peak(row.dtype) or 0 for row in rows if row.of_peak is not None},
         bandwidth(),
         _middle(recording.watched),
-        {
-            name: tuple(Layer(row.name, row.cycles) for row in table.layers)
-            for name, table in regions.items()
-        },
-        clocks[0] if clocks else None,
     )
 
 
@@ -119,27 +358,7 @@ def peak(dtype: str) -> float | None:
         return None
 
 
-@cache
-def bandwidth() -> float:
-    """Measure the memory's bytes per second once."""
-    return peak_bandwidth()
-
-
-def _regions(built: Any) -> dict[str, Table]:
-    """Count the cycles of each accelerator region in a compiled or loaded module, by name."""
-    found: dict[str, Table] = {}
-    left = list(getattr(built, "mod", built).imports)
-    while left:
-        module = left.pop()
-        left.extend(module.imports)
-        if str(module.kind) == "tvmlab_npu":
-            # Here: most executables need no accelerator.
-            from ...npu import report, simulator
-            from ...npu.program import Program
-
-            name, program = simulator.described(module)
-            (found[name],) = report(Program.from_bytes(program)).regions
-    return found
+bandwidth = cache(peak_bandwidth)
 
 
 def _middle(runs: tuple[Run, ...]) -> Run:
@@ -148,26 +367,40 @@ def _middle(runs: tuple[Run, ...]) -> Run:
 
 
 def _rows(
-    recording: Recording, work: Mapping[str, Work], regions: Mapping[str, Table]
+    recording: Recording, work: Mapping[str, Work], simulated: Collection[str]
 ) -> tuple[Row, ...]:
     """Add up each function's calls in each run, and take the medians."""
     sums: dict[str, list[tuple[int, int, int]]] = {}  # a run's calls, nanoseconds and bytes
     for run in recording.watched:
-        alone: dict[str, list[Event]] = {}
+        alone: dict[str, tuple[int, int, int]] = {}
         for event in _functions(run):
-            alone.setdefault(event.name, []).append(event)
-        for name, events in alone.items():
-            sums.setdefault(name, []).append(
-                (len(events), sum(e.nanoseconds for e in events), sum(e.bytes for e in events))
-            )
+            calls, time, size = alone.get(event.name, (0, 0, 0))
+            alone[event.name] = calls + 1, time + event.nanoseconds, size + event.bytes
+        for name, added in alone.items():
+            sums.setdefault(name, []).append(added)
     whole = statistics.median(recording.plain) / 1e9
     rows = []
     for name, runs in sums.items():
         calls, time, size = map(statistics.median, zip(*runs, strict=True))
         # A clock that stood still has seen less than its step.
         seconds = max(time, 1) / 1e9
-        about = recording.tensors.get(name, ()), work.get(name), regions.get(name)
-        rows.append(_row(name, round(calls), seconds, whole, round(size), *about))
+        known = work.get(name, Work(None, "", ""))
+        operations = None if known.operations is None else round(calls) * known.operations
+        most = peak(known.dtype) if operations else None
+        row = Row(
+            name,
+            "accelerator" if name in simulated else known.rule or "other",
+            round(calls),
+            seconds,
+            seconds / whole,
+            operations,
+            known.dtype,
+            round(size),
+            operations / seconds / most if operations and most else None,
+            size / seconds / bandwidth(),
+            recording.tensors.get(name, ()),
+        )
+        rows.append(row)
     left = _left(recording) / 1e9
     own = sum(event.name.startswith(_BUILTIN) for event in _middle(recording.watched))
     rows.append(Row(MACHINE, MACHINE, own, left, left / whole, None, "", 0, None, None))
@@ -195,37 +428,6 @@ def _functions(run: Run) -> list[Event]:
     ]
 
 
-def _row(
-    name: str,
-    calls: int,
-    seconds: float,
-    whole: float,
-    size: int,
-    tensors: tuple[str, ...],
-    work: Work | None,
-    region: Table | None,
-) -> Row:
-    """Compare a function's time with its work and with the limits of the machine."""
-    operations = None if work is None or work.operations is None else calls * work.operations
-    dtype, kind = ("", "other") if work is None else (work.dtype, work.rule or "other")
-    cycles = None
-    if region is not None:
-        counted = region.total.counters
-        macs = counted["array_macs"] + counted["vector_macs"]
-        operations, dtype, kind = 2 * calls * macs, "int8", "accelerator"
-        cycles = calls * region.total.cycles
-    # A simulator's speed is no share of what its processor does.
-    most = peak(dtype) if operations and region is None else None
-    of_peak = operations / seconds / most if operations and most else None
-    of_bandwidth = size / seconds / bandwidth()
-    share = seconds / whole
-    return Row(
-        *(name, kind, calls, seconds, share, operations, dtype, size, of_peak, of_bandwidth),
-        tensors,
-        cycles,
-    )
-
-
 @dataclass(frozen=True)
 class Recording:
     """The times and the events of several runs."""
@@ -241,27 +443,23 @@ def _library() -> Any:
     return toolchain.load_extension(toolchain.build_extension([SOURCE], name="recorder"))
 
 
-def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> Recording:
+def record(machine: Any, main: Any, inputs: Sequence[Any], *, repeats: int) -> Recording:
     """Run a function of a virtual machine, alternately with and without the clock."""
     tell, run, take = _library().make()
-    shapes: dict[str, tuple[str, ...]] = {}
 
     def runs(instrument: Any, number: int) -> list[Run]:
         machine.set_instrument(instrument)
         for _ in range(number):
-            run(main, *tensors)
-        names, given, data = take()
-        texts = [str(name) for name in names]
-        shapes.update(zip(texts, (tuple(map(str, each)) for each in given), strict=True))
-        return _runs(texts, data)
+            run(main, *inputs)
+        names, _, data = take()
+        return _runs([str(name) for name in names], data)
 
     try:
         # The first run of each kind does more than the others: it allocates.
         runs(tell, 1)
-        number, taken = 1, runs(None, 1)
-        while number < _MOST_RUNS and _length(taken) < _SAMPLE_NANOSECONDS:
-            number = min(2 * number, _MOST_RUNS)
-            taken = runs(None, number)
+        runs(None, 1)
+        once = min(run[0].nanoseconds for run in runs(None, 3))
+        number = min(1 + _SAMPLE_NANOSECONDS // max(once, 1), _MOST_RUNS)
         plain: list[Run] = []
         watched: list[Run] = []
         for _ in range(repeats):
@@ -269,12 +467,9 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
             watched += runs(tell, number)
     finally:
         machine.set_instrument(None)
-        take()  # of a run that failed: its events would stay in memory
+        names, tensors, _ = take()  # with the events of a run that failed
+    shapes = {str(name): tuple(map(str, each)) for name, each in zip(names, tensors, strict=True)}
     return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
-
-
-def _length(runs: Sequence[Run]) -> int:
-    return sum(one[0].nanoseconds for one in runs)
 
 
 def _runs(names: Sequence[str], data: bytes) -> list[Run]:

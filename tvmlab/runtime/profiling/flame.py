@@ -1,9 +1,7 @@
 """A run as a flame graph: an SVG picture in which the width of a call is its time.
 
 After Gregg, "The flame graph", CACM 2016. All calls of a function from one caller are one frame,
-and the widest frames are on the left. A frame between the caller and the functions groups them by
-kind, so that the picture shows whether the time goes into products, element-wise work or the
-virtual machine.
+and the widest frames are on the left. A frame below the functions groups them by kind.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from ...plot import COLOURS
 
 __all__ = ["Frame", "frames", "svg"]
 
-_WIDTH, _HEIGHT, _MARGIN, _LETTER = 1200, 22, 10, 7.0
+_WIDTH, _HEIGHT, _MARGIN = 1200, 22, 10
 _LEAST = 0.4  # narrower than this nothing is to be seen
 # Text is black: the darkest of the colours are left out.
 _FILLS = ("#D9D9D9", COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", "#F2B48C")
@@ -42,48 +40,36 @@ class Frame:
         return 1 + max((frame.levels for frame in self.inside.values()), default=0)
 
 
-def frames(
-    run: Sequence[Any], kinds: Mapping[str, str], layers: Mapping[str, Sequence[Any]]
-) -> Frame:
+def frames(run: Sequence[Any], kinds: Mapping[str, str]) -> Frame:
     """Merge the calls of a run (events of `result`); return the frame of the run."""
     root = Frame(run[0].name, "run", run[0].nanoseconds)
     stack = [root]
     for event, after in zip(run[1:], [*run[2:], None], strict=False):
         del stack[event.depth :]
-        under = stack[-1]
-        if after is not None and after.depth > event.depth:  # a function of Relax, which calls
-            made = under.child(event.name, "caller")
-        else:
+        under, kind = stack[-1], "caller"
+        if after is None or after.depth <= event.depth:  # not a function of Relax, which calls
             kind = kinds.get(event.name, "virtual machine")
-            group = under.child(kind, kind)
-            group.nanoseconds += event.nanoseconds
-            made = group.child(event.name, kind)
-            parts = layers.get(event.name, ())
-            cycles = sum(layer.cycles for layer in parts)
-            for layer in parts:
-                part = made.child(layer.name, kind)
-                part.nanoseconds += event.nanoseconds * layer.cycles / cycles
+            under = under.child(kind, kind)
+            under.nanoseconds += event.nanoseconds
+        made = under.child(event.name, kind)
         made.nanoseconds += event.nanoseconds
         stack.append(made)
     return root
 
 
-def svg(root: Frame, above: str = "") -> str:
-    """Draw frames as the text of an SVG file, with a line of text above them."""
-    height = (root.levels + bool(above)) * _HEIGHT + 2 * _MARGIN
+def svg(root: Frame) -> str:
+    """Draw frames as the text of an SVG file."""
+    height = root.levels * _HEIGHT + 2 * _MARGIN
     colours: dict[str, str] = {}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        f'width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title what" '
+        f'width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title" '
         'font-family="monospace" font-size="12">',
         f'<title id="title">Flame graph of {_text(root.name)}</title>',
-        f'<desc id="what">{_text(_description(root, above))}</desc>',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
-    if above:
-        parts.append(f'<text x="{_MARGIN}" y="{_MARGIN + 12}">{_text(above)}</text>')
-    scale = (_WIDTH - 2 * _MARGIN) / max(root.nanoseconds, 1)
     whole = max(root.nanoseconds, 1)
+    scale = (_WIDTH - 2 * _MARGIN) / whole
 
     def draw(frame: Frame, left: float, level: int) -> None:
         width = frame.nanoseconds * scale
@@ -91,18 +77,14 @@ def svg(root: Frame, above: str = "") -> str:
             return
         colour = colours.setdefault(frame.kind, _FILLS[len(colours) % len(_FILLS)])
         top = height - _MARGIN - (level + 1) * _HEIGHT
-        says = f": {frame.nanoseconds / 1e6:.3f} ms, {_share(frame, whole)}"
-        parts.append(f"<g><title>{_text(frame.name)}{_text(says)}</title>")
+        share = f"{frame.nanoseconds / whole:.1%}"
+        # An element `svg` cuts off the text that has no room in it.
         parts.append(
-            f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 1}" '
-            f'fill="{colour}" stroke="white" stroke-width="0.5"/>'
+            f'<svg x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT}">'
+            f"<title>{_text(frame.name)}: {frame.nanoseconds / 1e6:.3f} ms, {share}</title>"
+            f'<rect width="100%" height="100%" fill="{colour}" stroke="white"/>'
+            f'<text x="3" y="15">{_text(frame.name.removeprefix("fused_"))} {share}</text></svg>'
         )
-        room = int((width - 6) / _LETTER)
-        if room >= 3:
-            parts.append(
-                f'<text x="{left + 3:.2f}" y="{top + 15}">{_label(frame, room, whole)}</text>'
-            )
-        parts.append("</g>")
         for inner in sorted(frame.inside.values(), key=lambda inner: -inner.nanoseconds):
             draw(inner, left, level + 1)
             left += inner.nanoseconds * scale
@@ -111,33 +93,6 @@ def svg(root: Frame, above: str = "") -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _label(frame: Frame, room: int, whole: float) -> str:
-    """Shorten a name to ``room`` letters, without ``fused_``; add its share if there is room."""
-    name = frame.name
-    while name.startswith("fused_"):
-        name = name.removeprefix("fused_")
-    if len(more := f"{name} {_share(frame, whole)}") <= room:
-        return _text(more)
-    return _text(name if len(name) <= room else f"{name[: room - 2]}..")
-
-
-def _share(frame: Frame, whole: float) -> str:
-    """Format a share of the whole; only an empty frame has 0%."""
-    share = frame.nanoseconds / whole
-    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
-
-
 def _text(name: str) -> str:
     """Escape a name for XML, which cannot represent characters that do not print."""
     return escape("".join(letter if letter.isprintable() else "?" for letter in name))
-
-
-def _description(root: Frame, above: str) -> str:
-    """Describe the picture: the widest frames on the lowest one."""
-    whole = max(root.nanoseconds, 1)
-    widest = sorted(root.inside.values(), key=lambda frame: -frame.nanoseconds)[:3]
-    said = ", ".join(f"{frame.name} {_share(frame, whole)}" for frame in widest)
-    return (
-        f"Frames stand on each other, callers below, each as wide as it is long; "
-        f"the widest on {root.name} are {said or 'none'}." + f" Above them: {above}." * bool(above)
-    )
