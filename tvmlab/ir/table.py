@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import numbers
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ Operands = Sequence[Expr]
 Values = dict[str, Any]
 Written = tuple[Operands, Values]
 
+_LAYOUT = re.compile("([A-Z]|[1-9][0-9]*[a-z])+")
 REQUIRED = object()  # the default of an attribute that every call has to give
 
 
@@ -326,7 +328,10 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
     if kind == "str" and isinstance(value, (str, np.dtype, type, ir.PrimType)):
         # What a tensor's type has for a dtype, `checked_type.dtype`, is a type itself.
         named = isinstance(value, (str, ir.PrimType))
-        return str(value) if named else np.dtype(value).name
+        text = str(value) if named else np.dtype(value).name
+        if attribute.name.endswith("layout") and attribute.default not in (text, REQUIRED):
+            _check_layout(row, attribute, text)
+        return text
     if kind == "any":
         return _ints(value, found, value)
     if kind == "ints" and (listed := _ints(value, found, None)) is not None:
@@ -335,6 +340,19 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
     wanted = f"{what.get(kind, 'a number')}, not {value!r}"
     error = f"the attribute {attribute.name!r} of {row.name} is {wanted}"
     raise RelayError(error, where=row.name)
+
+
+def _check_layout(row: Operator, attribute: Attribute, layout: str) -> None:
+    """Refuse a layout whose axes are not those of the default."""
+    # An attribute whose default is empty has the axes of the row's first layout.
+    defaults = [a.default for a in (attribute, *row.attributes) if a.name.endswith("layout")]
+    letters = next(filter(None, defaults))
+    inner = {letter.upper() for letter in layout if letter.islower()}
+    axes = sorted(filter(str.isupper, layout))
+    if not _LAYOUT.fullmatch(layout) or axes != sorted(letters) or not inner <= set(letters):
+        what = f"{attribute.name} of {row.name} is {layout!r}, which is no order of {letters}"
+        where = f"{row.name}, attribute {attribute.name}"
+        raise RelayError(what, where=where, fix=f"give each of the letters {letters} once")
 
 
 def _number(value: Any) -> bool | int | float | None:
