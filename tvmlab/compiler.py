@@ -12,12 +12,12 @@ from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from .errors import CompileError, TvmlabError
+from .frontend.tir import with_main
 from .ir.batch_norm import FoldBatchNorm
-from .ir.entry import with_main
 from .ir.expand import ExpandRelayOperators
 from .ir.indices import CheckIndices
-from .ir.signature import Signature
 from .runtime.executable import Executable
+from .runtime.signature import Signature
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
 from .support.target import as_target, spelled, split_target
 from .support.wording import telling
@@ -46,7 +46,7 @@ def compile(
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
         TIR functions and external modules may be in it. A TIR function, or a module of one, gets a
-        ``main`` that allocates its outputs (`tvmlab.ir.entry.with_main`).
+        ``main`` that allocates its outputs (`tvmlab.frontend.tir.with_main`).
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the

@@ -17,7 +17,7 @@ from tvmlab import models
 from tvmlab.cli import arrays
 from tvmlab.cli.options import INPUTS
 from tvmlab.errors import InputError
-from tvmlab.ir.signature import Input, Output, Signature
+from tvmlab.runtime.signature import Input, Output, Signature
 
 PHOTO = Input("data", (1, 3, 224, 224), "float32")
 SMALL = Input("x", (2, 3), "float32")

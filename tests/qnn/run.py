@@ -11,8 +11,8 @@ import torch
 import tvm
 from tvm import relax
 
-from tvmlab.ir import checks, dialect
-from tvmlab.qnn import arithmetic
+from tvmlab.ir import dialect
+from tvmlab.qnn import arithmetic, checks
 from tvmlab.qnn.operator import OPERATORS
 
 

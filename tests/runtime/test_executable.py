@@ -16,7 +16,7 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import array, convolutional, dense, model, node, said, value
 from tvmlab.errors import CompileError, InputError
-from tvmlab.ir.signature import Input, Signature
+from tvmlab.runtime.signature import Input, Signature
 
 
 @pytest.fixture(scope="module")

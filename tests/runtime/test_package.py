@@ -23,8 +23,8 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import array, dense, model, node, said, weight
 from tvmlab.errors import InputError, PackageError, ToolchainError
-from tvmlab.ir.signature import Input, Output
 from tvmlab.runtime import package
+from tvmlab.runtime.signature import Input, Output
 
 X = array(2, 4)
 

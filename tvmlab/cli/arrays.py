@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, TvmlabError
-from ..ir.signature import Input, Output, Signature
 from ..models import preprocess
+from ..runtime.signature import Input, Output, Signature
 from ..support.extras import need
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import InputError
-from ..ir.values import Output
+from ..runtime.signature import Output
 from ..support.wording import table
 from . import options
 from .options import CODE, JSON, MODEL, PROGRAM, PROGRAMS, RPC, SEED, TARGET, Answer, option

@@ -13,9 +13,9 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError
-from ..ir.entry import with_main
 from ..models import Model
 from .checks import Shapes
+from .tir import with_main
 
 __all__ = ["Shapes", "load"]
 
@@ -50,7 +50,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
         text, or the model as an object. PyTorch models are given as the object that
         ``torch.export.export`` returns. A TIR function, or a module of one, gets a ``main`` that
-        calls it (`tvmlab.ir.entry.with_main`); a module that has a ``main`` comes back as it is.
+        calls it (`tvmlab.frontend.tir.with_main`); a module with a ``main`` comes back as it is.
     shapes : mapping of str to shape, optional
         The inputs' shapes by name. Needed where the model leaves a dimension open. A dimension
         is an integer, or a string that names a size only known at run time: ``("n", 3, 224,

@@ -17,8 +17,8 @@ from typing import Any
 from tvm.ir import IRModule
 
 from ..errors import ModelError, UnsupportedOperatorError
+from ..ir.dialect import OUTPUT_NAMES
 from ..ir.indices import NormalizeIndices
-from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from ..support.wording import telling
 from .checks import Shapes, resolve

@@ -26,9 +26,9 @@ from tvm.ir import IRModule
 from tvm.relax import op
 
 from ..errors import ModelError, UnsupportedOperatorError
+from ..ir.dialect import OUTPUT_NAMES
 from ..ir.indices import NormalizeIndices, not_below_zero
 from ..ir.indices.loops import static
-from ..ir.signature import OUTPUT_NAMES
 from ..support.wording import telling
 from .checks import check_scales
 

@@ -42,8 +42,8 @@ from tvm.relax.frontend.tflite.tflite_frontend import (
 )
 
 from ..errors import ModelError, UnsupportedOperatorError
+from ..ir.dialect import OUTPUT_NAMES
 from ..ir.indices import NormalizeIndices
-from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from .checks import check_scales
 

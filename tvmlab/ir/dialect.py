@@ -21,6 +21,10 @@ from tvm import ir, relax
 
 from .. import errors
 
+#: The attribute of ``main`` by which importers tell what the model calls its outputs: a list of
+#: str, one an output; the fields of a tuple are outputs of their own.
+OUTPUT_NAMES = "output_names"
+
 Infer = Callable[[Sequence[ir.Type], dict[str, Any]], ir.Type]
 Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
 

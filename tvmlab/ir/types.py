@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, relax, sym, tirx
 
 from ..errors import InputError, ShapeError
-from . import checks, dialect
 
 _ANALYZER = sym.Analyzer()
 
@@ -98,22 +97,6 @@ def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorT
     return relax.TensorType([plain(size) for size in shape], dtype)
 
 
-def parameter(
-    operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
-) -> None:
-    """Require a scale or zero point: a scalar, or one for each channel."""
-    operand.holds((dtype,) if isinstance(dtype, str) else dtype)
-    operand.rank(0, 1)
-    length = operand.size(0)
-    if length is not None and length != 1 and differ(length, channels):
-        along = "" if axis is None else f" along axis {axis}"
-        wanted = f"there are {channels} channels{along}"
-        wanted = "a scalar is needed" if channels == 1 and axis is None else wanted
-        fix = "give a scalar, or one value for each channel where channels may differ"
-        fix += "" if axis is None else "; the axis is an argument of the call"
-        raise operand.error(f"{operand.name} has {length} values; {wanted}", fix=fix)
-
-
 def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
     """Broadcast two shapes as NumPy does; None where one is unknown."""
     if a.shape is None or b.shape is None:
@@ -129,36 +112,3 @@ def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
         last = y if first is x else x
         sizes.append(last if isinstance(first, int) and first == 1 else first)
     return sizes
-
-
-def expression(call: str, name: str, value: Any) -> relax.Expr:
-    """Require an expression as an operand."""
-    if isinstance(value, relax.Expr):
-        return value
-    fix = "give a variable or a constant"
-    if isinstance(value, (int, float)):
-        fix = f"give tvm.relax.const({value}, {'int32' if 'zero_point' in name else 'float32'!r})"
-    what = f"{name} is of class {type(value).__name__}, not an expression"
-    raise InputError(what, where=f"{call}, operand {name}", fix=fix)
-
-
-def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> relax.Call:
-    """Make a typed call of a quantized operator, and look at its constants."""
-    short = name.removeprefix("relax.")
-    names = [str(argument.name) for argument in ir.Op.get(name).arguments]
-    given = [
-        expression(short, operand, value) for operand, value in zip(names, operands, strict=True)
-    ]
-    made = dialect.typed_call(name, given, attributes)
-    for operand, value in zip(names, given, strict=True):
-        if not isinstance(value, ir.GenericConst):
-            continue
-        if operand.endswith("scale"):
-            checks.scale(value.value.numpy(), short, operand, None, wide=True)
-        elif operand.endswith("zero_point"):
-            # Whose zero point it is: the result's, the second operand's or the first's.
-            owner = operand.removesuffix("zero_point").removesuffix("_")
-            tensor = given[1] if owner in ("kernel", "weight", "rhs", "y") else given[0]
-            dtype = getattr((made if owner == "output" else tensor).ty, "dtype", None) or "int32"
-            checks.zero_point(value.value.numpy(), short, operand, str(dtype), None)
-    return made

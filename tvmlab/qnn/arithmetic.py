@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.checks import Array
 from . import op
+from .checks import Array
 from .fixed_point import fixed_point_multiplier
 from .operator import function
 

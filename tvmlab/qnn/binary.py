@@ -16,9 +16,8 @@ import numpy.typing as npt
 from tvm import tirx
 
 from ..errors import InputError
-from ..ir import checks
-from ..ir.checks import Array, limits
-from . import config, frameworks, layout
+from . import checks, config, frameworks, layout
+from .checks import Array, limits
 from .fixed_point import INT32
 from .numbers import Number, Value, cast, half_even, prevent_contraction, saturate, wrap
 from .operands import CallOperands
@@ -221,7 +220,10 @@ def _mul(
             where=f"qnn.{name}, attributes lhs_axis and rhs_axis",
         )
     own = by_channel[0] if by_channel else ""
-    scale = checks.product_scale(scales[0], scales[1], f"qnn.{name}")
+    with np.errstate(over="ignore", under="ignore"):
+        scale = checks.scale(
+            scales[0] * scales[1], f"qnn.{name}", "lhs_scale times rhs_scale", None
+        )
     if way.rounding == "ONNX":
         factor = numbers.along("", np.asarray(scale / out_scale), "float32")
         found = prevent_contraction(cast(product, "float32") * factor) + float(out_zero)

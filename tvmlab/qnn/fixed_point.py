@@ -45,7 +45,7 @@ import numpy.typing as npt
 from tvm import tirx
 
 from ..errors import InputError
-from ..ir.checks import Array, limits
+from .checks import Array, limits
 from .operands import ChannelParam
 
 Int64 = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.checks import Array
+from .checks import Array
 from .fixed_point import BITS, fixed_point_multiplier
 
 ADD_SHIFTS = {"int8": 20, "uint8": 20, "int16": 15}

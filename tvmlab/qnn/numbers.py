@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from ..ir.checks import Array, limits
+from .checks import Array, limits
 from .fixed_point import (
     INT32,
     Bounds,

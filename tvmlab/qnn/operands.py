@@ -14,9 +14,10 @@ import numpy.typing as npt
 from tvm import ir, relax, te, tirx
 
 from ..errors import CompileError
-from ..ir import checks, dialect
-from ..ir.checks import Array
+from ..ir import dialect
 from ..ir.types import plain
+from . import checks
+from .checks import Array
 
 
 def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, te, tirx
 
-from ..ir import checks, dialect
-from ..ir.checks import Array
-from ..ir.types import Tensor, broadcast, checked_call, expression, parameter, result, views
+from ..ir import dialect
+from ..ir.types import Tensor, broadcast, result, views
+from . import checks
+from .checks import Array, expression, parameter
 from .config import COMPUTE_DTYPES, ROUNDINGS, one_of
 from .layout import Layout, elementwise
 from .numbers import Arrays, Kernel, Number, cast
@@ -162,14 +163,25 @@ class Operator:
         return [values[n] for n in self.operands], attributes
 
     def call(self, *given: Any, **named: Any) -> relax.Call:
-        """Make a typed call in Relax."""
-        operands, a = self.bind(given, named)
+        """Make a typed call in Relax, and check the scales and zero points that are constants."""
+        (operands, a), short = self.bind(given, named), f"qnn.{self.name}"
         for i, (name, value) in enumerate(zip(self.operands, operands, strict=True)):
             if isinstance(value, (list, tuple)):
-                labels = (f"{name}.{j}" for j in range(len(value)))
-                fields = map(functools.partial(expression, f"qnn.{self.name}"), labels, value)
-                operands[i] = relax.Tuple([*fields])
-        return checked_call(f"relax.qnn.{self.name}", operands, a)
+                fields = [expression(short, f"{name}.{j}", one) for j, one in enumerate(value)]
+                operands[i] = relax.Tuple(fields)
+            operands[i] = expression(short, name, operands[i])
+        made = dialect.typed_call(f"relax.{short}", operands, a)
+        values = dict(zip(self.operands, operands, strict=True))
+        for name, value in values.items():
+            if name in self.tensors or not isinstance(value, ir.GenericConst):
+                continue
+            if "zero_point" in name:
+                tensor = values.get(self.owner(name), made)
+                dtype = stored(str(getattr(tensor.ty, "dtype", None) or "int32"))
+                checks.zero_point(value.value.numpy(), short, name, dtype, None)
+            else:
+                checks.scale(value.value.numpy(), short, name, None, wide=True)
+        return made
 
     def reference(self, *given: Any, **named: Any) -> Array:
         """Compute the result in NumPy."""

@@ -12,10 +12,10 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ..ir import windows
-from ..ir.checks import Array, limits
 from ..ir.types import Tensor
 from . import config, frameworks
 from . import layout as layouts
+from .checks import Array, limits
 from .numbers import Kernel, Number, half_even, prevent_contraction, saturate
 from .operands import CallOperands, call_te, known_shape
 from .operator import OPERATORS, Operand, operator

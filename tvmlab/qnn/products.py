@@ -27,9 +27,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tvm import relax, te, tirx, topi
 
 from ..ir import dialect, windows
-from ..ir.checks import Array, limits
 from ..ir.types import Tensor
 from ..ir.windows import batch_matmul_shape, dense_shape
+from .checks import Array, limits
 from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
 from .operator import NARROW, Operand, operator

@@ -14,10 +14,9 @@ import numpy as np
 from tvm import ir, relax
 
 from ..errors import InputError
-from ..ir import checks
-from ..ir.checks import Array
-from ..ir.types import Tensor, differ, parameter, result, views
-from . import config, layout
+from ..ir.types import Tensor, differ, result, views
+from . import checks, config, layout
+from .checks import Array, parameter
 from .numbers import (
     Number,
     Value,

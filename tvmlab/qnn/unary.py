@@ -14,9 +14,8 @@ import numpy as np
 from tvm import relax
 
 from ..errors import InputError
-from ..ir import checks
-from ..ir.checks import Array
-from . import config
+from . import checks, config
+from .checks import Array
 from .numbers import Value, half_away, saturate, wrap
 from .operands import CallOperands
 from .operator import NARROW, OPERATORS, Operand, Operator, operator

@@ -10,9 +10,9 @@ from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
 from ..ir import gone
+from ..ir.dialect import OUTPUT_NAMES
 from ..ir.graph import substitute
 from ..ir.module import normal
-from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from .expr import Function, refuse
 

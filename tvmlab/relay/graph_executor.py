@@ -10,8 +10,8 @@ import tvm
 from tvm.runtime.module import BenchmarkResult
 
 from ..errors import InputError, RelayError
-from ..ir.signature import Signature
 from ..runtime.executable import Executable
+from ..runtime.signature import Signature
 from .expr import refuse
 
 

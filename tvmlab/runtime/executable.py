@@ -20,13 +20,13 @@ from tvm import relax
 
 from ..errors import PackageError, TargetError
 from ..ir import dialect as _dialect  # noqa: F401  It registers the errors that compiled code raises.
-from ..ir.signature import Signature
 from ..schedule import Summary, Work
 from ..support.host import host_target, missing_features, other_processor
 from ..support.target import as_target, spelled
 from ..support.toolchain import find_tool
 from ..support.wording import telling
 from . import library, package, profiling
+from .signature import Signature
 from .timing import Measurement, measure
 
 __all__ = ["Executable", "load_executable"]

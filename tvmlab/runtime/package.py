@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PackageError
-from ..ir.values import Input, Output
 from ..support.wording import table
+from .signature import Input, Output
 
 __all__ = ["Description", "append", "check_name", "describe"]
 

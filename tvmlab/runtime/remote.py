@@ -17,8 +17,8 @@ from tvm import relax, rpc
 from tvm.error import RPCSessionTimeoutError
 
 from ..errors import OutOfRangeError, RemoteError
-from ..ir.signature import Signature
 from . import package
+from .signature import Signature
 from .timing import Measurement, expect_counts
 from .tracker import DIED, LOAD_RUNTIMES, Tracker, parse_address, server_message
 

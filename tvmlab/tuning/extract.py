@@ -14,7 +14,7 @@ from tvm.ir import IRModule
 
 from ..compiler import cut, simplify
 from ..errors import TuningError
-from ..ir.entry import with_main
+from ..frontend.tir import with_main
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
 from ..schedule.tile import operators

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from tvm import ir, relax, tirx
 
 from ...errors import CompileError
-from ...ir import checks, dialect, windows
+from ...ir import dialect, windows
 from ...ir.graph import is_call
-from ...qnn import config, frameworks
+from ...qnn import checks, config, frameworks
 from ...qnn.fixed_point import fixed_point_multipliers
 from ...qnn.operands import CallOperands
 from ...qnn.rescale import multiplier

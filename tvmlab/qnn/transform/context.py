@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ...ir import checks, dialect
-from ...ir.checks import Array
-from .. import arithmetic
+from ...ir import dialect
+from .. import arithmetic, checks
+from ..checks import Array
 from ..operator import NARROW
 from . import reading
 from .values import NotQuantizable, QuantizedValue, QuantParams, known, require, shift

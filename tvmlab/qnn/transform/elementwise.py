@@ -19,8 +19,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...ir.checks import Array
 from .. import arithmetic
+from ..checks import Array
 from ..fixed_point import INT32
 from ..unary import FUNCTIONS
 from . import reading

@@ -13,11 +13,11 @@ import tvm
 from tvm import ir, relax
 
 from ...errors import InputError
-from ...ir import checks, dialect
-from ...ir.checks import Array
+from ...ir import dialect
 from ...ir.graph import live, no_collection
 from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op, rewrite_functions
-from .. import arithmetic
+from .. import arithmetic, checks
+from ..checks import Array
 from ..config import ROUNDINGS
 from ..operator import NARROW, QUANTIZED
 from . import elementwise, products, reading

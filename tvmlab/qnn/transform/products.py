@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...ir import checks, dialect
-from ...ir.checks import Array
-from .. import arithmetic, frameworks
+from ...ir import dialect
+from .. import arithmetic, checks, frameworks
+from ..checks import Array
 from ..fixed_point import INT32
 from ..operator import NARROW, OPERATORS
 from ..products import sum_parts, sum_range

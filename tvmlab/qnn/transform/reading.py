@@ -9,8 +9,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ...ir.checks import Array
 from ...ir.types import plain
+from ..checks import Array
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")

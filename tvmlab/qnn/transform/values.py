@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from tvm import relax
 
-from ...ir import checks
-from ...ir.checks import Array
+from .. import checks
+from ..checks import Array
 from ..fixed_point import INT32
 from ..operator import NARROW
 from . import reading

@@ -13,16 +13,61 @@ import tvm
 from tvm import relax
 
 from ..errors import CompileError, InputError
-from .values import Input, Output
+from ..ir.dialect import OUTPUT_NAMES
 
-__all__ = ["OUTPUT_NAMES", "Input", "Output", "Signature"]
-
-#: The attribute of ``main`` by which importers tell what the model calls its outputs: a list of
-#: str, one an output; the fields of a tuple are outputs of their own.
-OUTPUT_NAMES = "output_names"
+__all__ = ["Input", "Output", "Signature"]
 
 # How TVM writes the numbers in a formula.
 _INT64 = re.compile(r"T\.int64\((-?\d+)\)")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a function.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name.
+    shape : tuple of int or str
+        Sizes; a name is a size only known at run time, equal wherever the name is equal.
+    dtype : str
+        For example ``"float32"``.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        """Write it like a declaration."""
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a function; the fields of a tuple are outputs of their own.
+
+    Attributes
+    ----------
+    name : str
+        What the model calls it; where it does not say, its place: ``"output_0"``, and of a tuple in
+        a tuple ``"output_0_1"``.
+    shape : tuple of int or str, or None
+        Sizes; a text is a formula over sizes that are only known at run time. None where not even
+        the number of dimensions is known.
+    dtype : str
+        For example ``"float32"``; ``"shape"`` for a tuple of sizes.
+    """
+
+    name: str
+    shape: tuple[int | str, ...] | None
+    dtype: str
+
+    def __str__(self) -> str:
+        """Write it like a declaration."""
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{sizes}]"
 
 
 @dataclass(frozen=True)

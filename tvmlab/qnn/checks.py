@@ -6,12 +6,15 @@ legalization and the passes all refuse invalid scales and zero points with these
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tvm import relax
 
 from ..errors import InputError
+from ..ir.types import Tensor, differ
 
 Array = npt.NDArray[Any]
 
@@ -37,13 +40,6 @@ def scale(
         what = f"{name} is {given[bad].ravel()[0]}{position}"
         raise InputError(f"{what}; a scale is a finite float32 above zero", where=where)
     return _shaped(found, where, name, channels)
-
-
-def product_scale(left: Array, right: Array, call: str) -> Array:
-    """Multiply the scales of the two sides of a product, in their dtype, and check the result."""
-    with np.errstate(over="ignore", under="ignore"):
-        found = left * right
-    return scale(found, call, "lhs_scale times rhs_scale", None)
 
 
 def zero_point(
@@ -73,6 +69,33 @@ def limits(dtype: str) -> tuple[int, int]:
     """Return the least and the largest value of an integer dtype."""
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
+
+
+def parameter(
+    operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
+) -> None:
+    """Require a scale or zero point: a scalar, or one for each channel."""
+    operand.holds((dtype,) if isinstance(dtype, str) else dtype)
+    operand.rank(0, 1)
+    length = operand.size(0)
+    if length is not None and length != 1 and differ(length, channels):
+        along = "" if axis is None else f" along axis {axis}"
+        wanted = f"there are {channels} channels{along}"
+        wanted = "a scalar is needed" if channels == 1 and axis is None else wanted
+        fix = "give a scalar, or one value for each channel where channels may differ"
+        fix += "" if axis is None else "; the axis is an argument of the call"
+        raise operand.error(f"{operand.name} has {length} values; {wanted}", fix=fix)
+
+
+def expression(call: str, name: str, value: Any) -> relax.Expr:
+    """Require an expression as an operand."""
+    if isinstance(value, relax.Expr):
+        return value
+    fix = "give a variable or a constant"
+    if isinstance(value, (int, float)):
+        fix = f"give tvm.relax.const({value}, {'int32' if 'zero_point' in name else 'float32'!r})"
+    what = f"{name} is of class {type(value).__name__}, not an expression"
+    raise InputError(what, where=f"{call}, operand {name}", fix=fix)
 
 
 def _shaped(found: Array, where: str, name: str, channels: int | None) -> Array:

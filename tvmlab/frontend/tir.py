@@ -11,7 +11,7 @@ from tvm.ir import IRModule
 from tvm.ir.supply import UniqueNameSupply
 
 from ..errors import CompileError
-from .signature import OUTPUT_NAMES
+from ..ir.dialect import OUTPUT_NAMES
 
 __all__ = ["with_main"]
 
