@@ -24,6 +24,8 @@ NOTEBOOKS = {path: load(path) for path in PATHS}
 TITLES = {path.name: notebook.metadata.tvmlab.title for path, notebook in NOTEBOOKS.items()}
 OPENING = ["What you'll do", "What you'll learn", "What you'll need"]
 CLOSING = ["On your own", "In practice", "Further reading"]
+STAGES = "You are here: import → Relax → passes → partition → TIR → schedule → LLVM → runtime"
+MAPPED: set[str] = set()
 KEYS = {"title", "minutes", "level", "needs", "summary"}
 PROGRAMS = {"g++", "make"}  # what a notebook may need; `make setup` brings everything else
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -109,6 +111,13 @@ def neighbours(path: Path, notebook: NotebookNode) -> Iterator[str]:
             yield f"{cell.id}: no line {' · '.join(links)!r}"
 
 
+def map_line(path: Path, notebook: NotebookNode) -> Iterator[str]:
+    """The head of a notebook says where in the compiler it is: some of `STAGES` are bold."""
+    lines = [one for one in notebook.cells[0].source.splitlines() if "**" in one]
+    if path.name[:2] in MAPPED and STAGES not in [one.replace("**", "") for one in lines]:
+        yield f"no line {STAGES!r} with this notebook's stages bold"
+
+
 def cells(path: Path, notebook: NotebookNode) -> Iterator[str]:
     for cell in notebook.cells:
         if not 0 < len(cell.source.splitlines()) <= 25:
@@ -117,7 +126,9 @@ def cells(path: Path, notebook: NotebookNode) -> Iterator[str]:
 
 def tags_known(path: Path, notebook: NotebookNode) -> Iterator[str]:
     # nbval ignores an unknown tag without a word, and obeys comments that no tag shows.
-    known = {IGNORED, "raises-exception"} | {TOOL_TAG + tool for tool in lab_tools.PACKAGES}
+    known = {IGNORED, "raises-exception", "tvm-only", "given"} | {
+        TOOL_TAG + tool for tool in lab_tools.PACKAGES
+    }
     for cell in notebook.cells:
         if set(tags(cell)) - (known if cell.cell_type == "code" else set()):
             yield f"{cell.id}: {tags(cell)}"
@@ -198,7 +209,7 @@ def anchors(file: Path) -> list[str]:
 
 Rule = Callable[[Path, NotebookNode], Iterator[str]]
 RULES: tuple[Rule, ...] = (
-    *(canonical_form, ids, metadata, skeleton, neighbours, cells, links),
+    *(canonical_form, ids, metadata, skeleton, neighbours, map_line, cells, links),
     *(tags_known, tools_asked_for, compared, outputs, figures),
 )
 

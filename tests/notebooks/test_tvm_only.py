@@ -1,0 +1,53 @@
+"""The cells tagged ``tvm-only`` run where `tvmlab` cannot be imported.
+
+Cells tagged ``given`` run before them: they load models and data from files, without `tvmlab`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+from notebooks import CELL_TIMEOUT, NOTEBOOKS, load, missing_needs
+from tests.notebooks.checked import PATHS, tags
+
+# The least share of a notebook's code cells that carry the tag, in percent.
+SHARES: dict[str, int] = {}
+REFUSE = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tvmlab":
+            raise ImportError(f"{name} is refused in a cell that is tagged tvm-only")
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def _marked(path: Path, *marks: str) -> list[str]:
+    cells = [cell for cell in load(path).cells if cell.cell_type == "code"]
+    return [cell.source for cell in cells if set(marks) & set(tags(cell))]
+
+
+@pytest.mark.parametrize("path", [p for p in PATHS if _marked(p, "tvm-only")], ids=lambda p: p.stem)
+def test_marked_cells_run_without_tvmlab(path: Path) -> None:
+    if missing := missing_needs(load(path)):
+        pytest.skip(f"{path.name} needs {', '.join(missing)}: not on this machine")
+    cells = [new_code_cell(text) for text in [REFUSE, *_marked(path, "tvm-only", "given")]]
+    NotebookClient(
+        new_notebook(cells=cells),
+        timeout=CELL_TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
+    ).execute()
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_share_of_each_notebook_is_tvm_alone(name: str) -> None:
+    [path] = [path for path in PATHS if path.name.startswith(name)]
+    every = [cell for cell in load(path).cells if cell.cell_type == "code"]
+    assert 100 * len(_marked(path, "tvm-only")) >= SHARES[name] * len(every)
