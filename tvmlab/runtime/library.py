@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shlex
 import shutil
@@ -28,6 +29,7 @@ __all__ = ["SIMULATED", "load", "load_runtimes", "modules", "runtimes", "write"]
 
 #: The kind of the modules that run on the simulated accelerator.
 SIMULATED = "tvmlab_npu"
+_MADV_PAGEOUT = 21  # of Linux's madvise, which Python's mmap does not name
 # File descriptor 2 belongs to the whole process: without the lock, two threads that redirect it at
 # the same time would put back each other's file.
 _STDERR_LOCK = threading.Lock()
@@ -71,7 +73,19 @@ def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
     """Load the library of a package that `tvmlab.package.describe` has checked."""
     with tempfile.TemporaryDirectory() as folder, _without_scope_lines():
         copy = shutil.copyfile(path, Path(folder) / "package.so")
-        return tvm_ffi.load_module(str(copy), keep_module_alive=False)
+        module = tvm_ffi.load_module(str(copy), keep_module_alive=False)
+        _page_out(copy)
+        return module
+
+
+def _page_out(library: Path) -> None:
+    """Drop a library's pages from memory, because TVM has copied the constants out of them."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(str(library)):
+            first, last = (int(address, 16) for address in line.split()[0].split("-"))
+            # A kernel before Linux 5.4 refuses, and the pages stay.
+            length = ctypes.c_size_t(last - first)
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(first), length, _MADV_PAGEOUT)
 
 
 def modules(built: Any) -> Iterator[tvm.runtime.Module]:
