@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import InputError
-from ..runtime.signature import Output
 from ..support.wording import table
 from . import options
 from .options import CODE, JSON, MODEL, PROGRAM, PROGRAMS, RPC, SEED, TARGET, Answer, option
@@ -174,6 +173,7 @@ def _run(args: argparse.Namespace) -> Answer:
       tvmlab compile digits_resnet -o digits.so
       tvmlab run digits.so --fill random --print-top 3 --print-time -o result.npz
     """
+    from ..runtime.signature import Output
     from . import arrays
 
     options.check_files([args.program, args.inputs], [args.outputs])
