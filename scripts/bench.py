@@ -27,16 +27,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import bench_harness as harness
 import numpy as np
 import readme
-from bench_harness import TURNS, Process, race, timed, turn
+from bench_harness import NETWORKS, TURNS, File, Process, network, race, timed, turn, written
 
 import tvmlab
-from tvmlab import models
 from tvmlab.errors import ToolchainError
+from tvmlab.ir.graph import to_anf
 from tvmlab.measure import bench
 from tvmlab.models.networks import ARCHITECTURES, Architecture, Layer
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -60,8 +60,6 @@ found = run.time(np.load(sys.argv[2]), repeats=int(sys.argv[4]), number=1)
 print(f"{1e3 * found.median} ms a call")
 """
 
-#: The networks, the largest first.
-NETWORKS = ("resnet50_v2", "resnet18_v2", "mobilenet_v2", "digits_resnet")
 #: The candidates of each form of model; the last is the one that the ratios and errors are over.
 CANDIDATES = {
     "float32": ("tvmlab", "PyTorch compiled", "OpenVINO", "ONNX Runtime"),
@@ -73,54 +71,6 @@ Found = dict[str, Any]
 
 
 # Models on every runtime.
-
-
-class File(NamedTuple):
-    """A model file, and the input that it takes."""
-
-    network: str
-    path: str
-    shape: list[int]
-    dtype: str
-    weight_bytes: int
-
-    def input(self) -> np.ndarray:
-        """Return a random input."""
-        rng = np.random.default_rng(0)
-        if self.dtype == "int8":
-            return rng.integers(-128, 128, self.shape, "int8")
-        return rng.random(self.shape, "f")
-
-
-def network(name: str, batch: int = 1) -> models.Model:
-    """Return a network of `NETWORKS`; without "seeded", ResNet-50 v2 can have the zoo's weights."""
-    weights = ["seeded"] if name == "resnet50_v2" else []
-    return getattr(models, name)(*weights, batch=batch)
-
-
-@functools.cache
-def written(name: str, form: str = "float32", batch: int = 1) -> File:
-    """Write a network as a model file of a form, in a process whose threads do not stay."""
-    path = harness.folder() / f"{name}-{form}-{batch}.{'tflite' if 'tflite' in form else 'onnx'}"
-    with Process("the writer of models") as writer:
-        return writer.do(write, name, form, batch, path)
-
-
-def write(name: str, form: str, batch: int, path: Path) -> File:
-    """Write a network as a model file of a form, with seeded weights."""
-    if form == "tflite int8":
-        from tvmlab.models.resnet8 import resnet8_tflite
-
-        path.write_bytes(resnet8_tflite())
-        return File(name, str(path), [1, 32, 32, 3], "int8", 0)
-    import onnx
-
-    from tvmlab.models.quantized import quantized_onnx
-
-    model = network(name, batch)
-    onnx.save(quantized_onnx(model) if form == "int8" else model.proto, path)
-    weights = sum(onnx.numpy_helper.to_array(t).nbytes for t in model.proto.graph.initializer)
-    return File(name, str(path), [int(size) for size in model.input_shape], "float32", weights)
 
 
 def compiled(runtime: str, model: File) -> Any:
@@ -404,16 +354,11 @@ def convolution(cost: LayerCost, rounds: int) -> tuple[float, float, bool]:
 
 def _module(result: Callable[..., Any], *inputs: tuple[int, ...]) -> Any:
     """Build a function over float32 inputs of these shapes."""
-    from tvm import relax
+    from tvm import IRModule, relax
 
-    builder = relax.BlockBuilder()
     types = [relax.TensorType(shape, "float32") for shape in inputs]
     values = [relax.Var(f"x{number}", type_) for number, type_ in enumerate(types)]
-    with builder.function("main", values):
-        with builder.dataflow():
-            output = builder.emit_output(result(*values))
-        builder.emit_func_output(output)
-    return builder.get()
+    return IRModule({"main": to_anf(values, result(*values))})
 
 
 def _in_place(executable: Any, *arrays: np.ndarray) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""What the sections of `make bench` share: processes, races and the report.
+"""What the sections of `make bench` share: processes, model files, races and the report.
 
 Idle threads spin before they sleep, in case work comes. In one process, or in two that run at once,
 they take the cores of the candidate that is being measured. Here each candidate has a process and
@@ -28,11 +28,12 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import tvmlab
+from tvmlab import models
 from tvmlab.measure import bench
 from tvmlab.measure.bench import Comparison
 from tvmlab.support import wording
@@ -107,6 +108,8 @@ QUOTED = (
 )
 #: The sections whose races README quotes.
 RACES = ("networks", "int8", "tflite")
+#: The networks, the largest first.
+NETWORKS = ("resnet50_v2", "resnet18_v2", "mobilenet_v2", "digits_resnet")
 #: The functions that take turns in this process.
 TURNS: dict[str, Callable[[], float]] = {}
 
@@ -203,6 +206,54 @@ def folder() -> Path:
     path = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, path)
     return path
+
+
+class File(NamedTuple):
+    """A model file, and the input that it takes."""
+
+    network: str
+    path: str
+    shape: list[int]
+    dtype: str
+    weight_bytes: int
+
+    def input(self) -> np.ndarray:
+        """Return a random input."""
+        rng = np.random.default_rng(0)
+        if self.dtype == "int8":
+            return rng.integers(-128, 128, self.shape, "int8")
+        return rng.random(self.shape, "f")
+
+
+def network(name: str, batch: int = 1) -> models.Model:
+    """Return a network of `NETWORKS`; without "seeded", ResNet-50 v2 can have the zoo's weights."""
+    weights = ["seeded"] if name == "resnet50_v2" else []
+    return getattr(models, name)(*weights, batch=batch)
+
+
+@functools.cache
+def written(name: str, form: str = "float32", batch: int = 1) -> File:
+    """Write a network as a model file of a form, in a process whose threads do not stay."""
+    path = folder() / f"{name}-{form}-{batch}.{'tflite' if 'tflite' in form else 'onnx'}"
+    with Process("the writer of models") as writer:
+        return writer.do(write, name, form, batch, path)
+
+
+def write(name: str, form: str, batch: int, path: Path) -> File:
+    """Write a network as a model file of a form, with seeded weights."""
+    if form == "tflite int8":
+        from tvmlab.models.resnet8 import resnet8_tflite
+
+        path.write_bytes(resnet8_tflite())
+        return File(name, str(path), [1, 32, 32, 3], "int8", 0)
+    import onnx
+
+    from tvmlab.models.quantized import quantized_onnx
+
+    model = network(name, batch)
+    onnx.save(quantized_onnx(model) if form == "int8" else model.proto, path)
+    weights = sum(onnx.numpy_helper.to_array(t).nbytes for t in model.proto.graph.initializer)
+    return File(name, str(path), [int(size) for size in model.input_shape], "float32", weights)
 
 
 def peak_memory(*, forget: bool = False) -> int:

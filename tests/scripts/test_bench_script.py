@@ -47,8 +47,8 @@ OTHERS = [
 def test_every_candidate_computes_the_same(form: str, runtime: str, tmp_path: Path) -> None:
     own = "float32" if runtime == "tvmlab float32" else form
     kind = "tflite" if "tflite" in form else "onnx"
-    file = script.write("digits_resnet", own, 1, tmp_path / f"model.{kind}")
-    other = script.write("digits_resnet", form, 1, tmp_path / f"reference.{kind}")
+    file = harness.write("digits_resnet", own, 1, tmp_path / f"model.{kind}")
+    other = harness.write("digits_resnet", form, 1, tmp_path / f"reference.{kind}")
     result, expected = (
         script.ready(each, model)[0]
         for each, model in ((runtime, file), (CANDIDATES[form][-1], other))
