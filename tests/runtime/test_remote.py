@@ -247,7 +247,7 @@ def test_a_kernel_that_does_not_end(farm: str, library: Path) -> None:
 
 
 def test_a_slow_device_and_a_signal(farm: str, library: Path) -> None:
-    """The server ends with its session, and the tracker does not list it any more."""
+    """The server ends with its session and its files, and the tracker does not list it any more."""
     server = Running(farms.command(farm, "slow", "--device-seconds", "1"))
     try:
         assert "1 s more" in server.until("SIMULATED")
@@ -257,8 +257,11 @@ def test_a_slow_device_and_a_signal(farm: str, library: Path) -> None:
         assert call(connected, library / "adds.so").all()
         assert time.monotonic() - begin > 1
         (child,) = psutil.Process(server.process.pid).children()
+        folder = Path(str(connected.get_function("tvm.rpc.server.workpath")(".")))
+        assert folder.exists()
         server.send(signal.SIGTERM)
         assert server.process.wait(300) == 0
+        assert not folder.exists()
         wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
         wait_until(lambda: not Tracker(farm, "slow").servers())
     finally:

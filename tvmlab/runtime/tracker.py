@@ -29,6 +29,7 @@ import tvm_ffi
 from tvm.error import RPCError, RPCSessionTimeoutError
 from tvm.rpc import base, server
 from tvm.rpc.base import TrackerCode
+from tvm.support.utils import TempDirectory
 
 from ..errors import RemoteError
 from ..support.extras import need
@@ -75,9 +76,18 @@ def _listen(host: str, port: int, what: str) -> socket.socket:
         fix = "choose another --port (0 is any that is free), or a --host of this machine"
         raise RemoteError(what, where=f"{host}:{port}", fix=fix) from error
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, _end)
     _say(f"{what} at {':'.join(map(str, listener.getsockname()))}")
     return listener
+
+
+def _end(*_: object) -> None:
+    """End this process, its session, and the folder in which TVM keeps the session's files."""
+    for session in multiprocessing.active_children():
+        session.kill()
+        session.join()
+    TempDirectory.remove_tempdirs()
+    os._exit(0)  # an exception would be lost in a fork, and end no session
 
 
 def track(host: str, port: int) -> None:
