@@ -426,7 +426,7 @@ def relay_text(name: str, rounds: int) -> Found:
 
 
 def relay_calls(count: int) -> tuple[float, float]:
-    """Read and print a function of so many calls as Relay text; return the seconds of each."""
+    """Read and print a function of this many calls as Relay text; return the seconds of each."""
     calls = (
         "nn.conv2d({}, %w, padding=[1, 1, 1, 1], channels=8, kernel_size=[3, 3])",
         "nn.bias_add({}, %b)",

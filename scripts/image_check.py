@@ -72,7 +72,7 @@ def check_user() -> None:
     check(output.splitlines()[:2] == places, "a terminal finds tvmlab and its python", output)
     code, output = run("make", "lab")
     refused = code != 0 and "without make" in output
-    check(refused, "make installs nothing a second time, and says so", output)
+    check(refused, "make does not install again, and says so", output)
 
 
 def check_server() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE = ROOT / "docs" / "ladder.png"
 MEASURED = ROOT / "docs" / "bench.json"
-FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "winograd-climb")
+FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "network-climb")
 CHINESE = tomllib.loads((ROOT / "docs" / "zh" / "notebooks.toml").read_text(encoding="utf-8"))
 # The words around what the metadata say, by language.
 WORDS = {

@@ -13,9 +13,9 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from .errors import CompileError, TvmlabError
 from .frontend.tir import with_main
+from .indices import CheckIndices
 from .ir.batch_norm import FoldBatchNorm
-from .ir.expand import ExpandRelayOperators
-from .ir.indices import CheckIndices
+from .ir.dialect import ExpandOperators
 from .runtime.executable import Executable
 from .runtime.signature import Signature
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
@@ -45,7 +45,7 @@ def compile(
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
-        TIR functions and external modules may be in it. A TIR function, or a module of one, gets a
+        TIR functions and external modules can be in it. A TIR function, or a module of one, gets a
         ``main`` that allocates its outputs (`tvmlab.frontend.tir.with_main`).
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
@@ -147,7 +147,7 @@ def _passes(
 def _simplifications() -> list[Any]:
     """List the passes for inference; the first two make Relax of Relay's operators, for any use."""
     return [
-        ExpandRelayOperators(),
+        ExpandOperators(),
         CheckIndices(),
         relax.transform.CanonicalizeBindings(),
         FoldBatchNorm(),

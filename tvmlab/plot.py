@@ -58,37 +58,39 @@ def figure(
     return fig, panels if columns else panels[0]
 
 
-def show(fig: Figure, alt: str) -> None:
-    """Publish a figure in a notebook, with its description as alternative text and caption.
+def show(fig: Figure, alt: str, caption: str = "") -> None:
+    """Publish a figure in a notebook, with a description as its alternative text.
 
     Parameters
     ----------
     fig : matplotlib.figure.Figure
         The figure; it is drawn to PNG and left unchanged.
-    alt : str
-        One or more full sentences that say what one sees, without measured times, because the text
-        is compared when the notebook is tested.
+    alt, caption : str
+        What the figure looks like, and what follows from it, in full sentences. Neither has
+        measured times, because the text is compared when the notebook is tested. An empty caption
+        is not shown.
     """
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
-    _publish("image/png", base64.b64encode(png.getvalue()).decode("ascii"), alt)
+    _publish("image/png", base64.b64encode(png.getvalue()).decode("ascii"), alt, caption)
 
 
-def drawing(svg: str, alt: str) -> None:
+def drawing(svg: str, alt: str, caption: str = "") -> None:
     """Publish an SVG picture in a notebook, as `show` does a figure.
 
     Parameters
     ----------
-    svg, alt : str
+    svg, alt, caption : str
         The text of the picture, such as `tvmlab.profiling.flame.svg` gives, and as of `show`.
     """
-    _publish("image/svg+xml", svg, alt)
+    _publish("image/svg+xml", svg, alt, caption)
 
 
-def _publish(kind: str, data: str, alt: str) -> None:
+def _publish(kind: str, data: str, alt: str, caption: str) -> None:
     display = need("IPython.display", extra="notebooks")
     display.publish_display_data({kind: data, "text/plain": alt}, metadata={kind: {"alt": alt}})
-    display.publish_display_data({"text/markdown": f"*{alt}*", "text/plain": alt})
+    if caption:
+        display.publish_display_data({"text/markdown": f"*{caption}*", "text/plain": caption})
 
 
 def bars(
@@ -98,8 +100,9 @@ def bars(
     title: str = "",
     lines: Mapping[str, float] | None = None,
     log: bool = False,
+    newest: str = "",
 ) -> Figure:
-    """Draw one horizontal bar a name, its value at the right, and reference lines.
+    """Draw one horizontal bar per name, its value at the right, and reference lines.
 
     Parameters
     ----------
@@ -110,10 +113,18 @@ def bars(
     lines : mapping of str to float, optional
         Reference lines, drawn across and labelled.
     log : bool
-        Whether the axis is logarithmic.
+        Whether the axis is logarithmic. Dots then replace the bars, because the length of a bar on
+        a logarithmic axis depends on where the axis starts.
+    newest : str
+        The name to highlight: a diamond in place of the dot, or a bar of another shade.
     """
     fig, axes = figure(height=1.1 + 0.42 * len(values))
-    axes.barh(list(values), list(values.values()), color=COLOURS[0], height=0.62)
+    for name, value in values.items():
+        if log:
+            size = {"marker": "D", "s": 70} if name == newest else {"marker": "o", "s": 40}
+            axes.scatter(value, name, color=COLOURS[0], zorder=3, **size)
+        else:
+            axes.barh(name, value, color=COLOURS[name == newest], height=0.62)
     # The values have a column of their own, so that none covers a reference line, in points: a
     # distance that grew with the axes would move with each new layout.
     place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
@@ -174,7 +185,7 @@ def pictures(
     images : sequence of array
         Grey ``[h, w]`` or colour ``[h, w, 3]`` pictures.
     captions : sequence of str
-        One a picture.
+        One per picture.
     columns : int
         Pictures in a row.
     cmap : str
@@ -264,7 +275,7 @@ def graphs(drawn: Mapping[str, Mapping[str, Box]], *, kinds: Sequence[str]) -> F
     Parameters
     ----------
     drawn : mapping of str to mapping of str to Box
-        For each graph its title, and its boxes by name, the result last. A first operand stands
+        For each graph its title, and its boxes by name, the result last. A first operand is drawn
         above its user, the others to the right of it.
     kinds : sequence of str
         The kinds of boxes, at most three, in the legend's order. They differ in colour and in line.

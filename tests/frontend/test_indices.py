@@ -19,7 +19,7 @@ from torch.nn import functional
 from tvm.relax.frontend.onnx import from_onnx
 
 import tvmlab
-from tests.ir.indices import SCHEDULES, SHAPE, Call, Program, X, agree, drawn, exported
+from tests.indices.modules import SCHEDULES, SHAPE, Call, Program, X, agree, drawn, exported
 from tests.oracles import litert
 from tests.oracles.litert import Litert, Tensor
 from tests.oracles.models import array, model, node, quickly, said, value, weight

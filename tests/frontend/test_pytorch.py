@@ -11,7 +11,7 @@ import torch
 from torch.ao.quantization.fx import _decomposed  # noqa: F401 - defines the operators
 
 import tvmlab
-from tests.ir.indices import Program
+from tests.indices.modules import Program
 from tests.oracles.models import array, as_tuple, quickly, said
 from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
 

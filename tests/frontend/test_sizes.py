@@ -19,7 +19,7 @@ from tvm.relax import op
 
 import tvmlab
 from tests.frontend.test_indices import Pair, by_onnx, by_torch
-from tests.ir.indices import SCHEDULES, agree
+from tests.indices.modules import SCHEDULES, agree
 from tests.oracles.models import array, model, node, value, weight
 from tvmlab.errors import CompileError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
+import tvm_ffi
 from hypothesis import HealthCheck, given, settings
 from tvm import relax
 from tvm.script import ir as I
@@ -15,11 +16,11 @@ from tests.ir.reference import made
 from tests.ir.rows import modules
 from tests.ir.test_operators import ELEMENTS, REDUCED
 from tvmlab.ir import graph
-from tvmlab.ir.expand import ExpandRelayOperators
+from tvmlab.ir.dialect import ExpandOperators
 
 
 def has_relay_operators(mod: tvm.IRModule) -> bool:
-    return not ExpandRelayOperators()(mod).same_as(mod)
+    return not tvm_ffi.structural_equal(ExpandOperators()(mod), mod)
 
 
 def test_a_call_becomes_what_it_stands_for() -> None:
@@ -37,10 +38,10 @@ def test_a_call_becomes_what_it_stands_for() -> None:
     x = relax.Var("x", relax.TensorType((2, 3), "bool"))
     got = tvm.IRModule({"main": graph.to_anf([x], made("any", x, axis=[1]))})
     assert has_relay_operators(got)
-    expanded = ExpandRelayOperators()(got)
+    expanded = ExpandOperators()(got)
     tvm.ir.assert_structural_equal(expanded, Want)
     assert not has_relay_operators(expanded)
-    tvm.ir.assert_structural_equal(ExpandRelayOperators()(expanded), expanded)
+    tvm.ir.assert_structural_equal(ExpandOperators()(expanded), expanded)
 
 
 def test_expansions_reach_into_branches_nested_functions_and_tuples() -> None:
@@ -53,7 +54,7 @@ def test_expansions_reach_into_branches_nested_functions_and_tuples() -> None:
         found = builder.emit(relax.Call(nested, [x]))
         both = builder.emit(made("split", found, indices_or_sections=1))
         builder.emit_func_output(builder.emit(relax.TupleGetItem(both, 0)))
-    expanded = ExpandRelayOperators()(builder.get())
+    expanded = ExpandOperators()(builder.get())
     assert not has_relay_operators(expanded)
     relax.analysis.well_formed(expanded)
     tvm.ir.assert_structural_equal(expanded["main"].ret_ty, x.ty)
@@ -62,7 +63,7 @@ def test_expansions_reach_into_branches_nested_functions_and_tuples() -> None:
 @given(modules())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_expanding_leaves_types_as_they_were(mod: tvm.IRModule) -> None:
-    expanded = ExpandRelayOperators()(mod)
+    expanded = ExpandOperators()(mod)
     relax.analysis.well_formed(expanded)
     assert not has_relay_operators(expanded)
     tvm.ir.assert_structural_equal(expanded["main"].ret_ty, mod["main"].ret_ty)
@@ -76,5 +77,5 @@ def test_compile_gives_the_same_numbers_and_the_kernels_of_plain_operators() -> 
     compiled = tvmlab.compile(mod)
     for one, got in zip(ours, compiled(*inputs(ours)), strict=True):
         agree(one, np.asarray(got))
-    plain = tvmlab.compile(ExpandRelayOperators()(mod))
+    plain = tvmlab.compile(ExpandOperators()(mod))
     assert str(compiled.summary) == str(plain.summary)

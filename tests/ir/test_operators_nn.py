@@ -41,10 +41,6 @@ def nhwc(channels_first: Torch) -> Torch:
     return lambda x, *rest: channels_first(x.permute(0, 3, 1, 2), *rest).permute(0, 2, 3, 1)
 
 
-def lrn(x: torch.Tensor) -> torch.Tensor:
-    return F.local_response_norm(x.movedim(3, 1), 3, 0.0001, 0.5, 1.0).movedim(1, 3)
-
-
 def norm_over_channels(x: torch.Tensor, _: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(x.mT, (3,), eps=1e-5).mT + beta[:, None]
 
@@ -100,7 +96,6 @@ CASES = [
              by=lambda x, g, b: F.group_norm(x, 2, g, b)),
     compared("nn.group_norm", (2, 4, 3, 3), (4,), (4,), num_groups=2, scale=False, center=False,
              by=lambda x, *_: F.group_norm(x, 2)),
-    compared("nn.lrn", (2, 3, 3, 7), size=3, axis=3, bias=1.0, beta=0.5, by=lrn),
     compared("nn.batch_flatten", (2, 3, 4), by=lambda x: x.flatten(1)),
     compared("nn.max_pool1d", (1, 3, 9), pool_size=[2], strides=[2],
              by=lambda x: F.max_pool1d(x, 2, 2)),
@@ -129,10 +124,6 @@ CASES = [
              by=lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)),
     compared("image.resize2d", MAP, size=[6, 8],
              by=lambda x: F.interpolate(x, size=(6, 8), mode="bilinear")),
-    compared("nn.depth_to_space", (1, 8, 2, 3), block_size=2,
-             by=lambda x: F.pixel_shuffle(x[:, [0, 2, 4, 6, 1, 3, 5, 7]], 2)),
-    compared("nn.depth_to_space", (1, 8, 2, 3), block_size=2, mode="CDR",
-             by=lambda x: F.pixel_shuffle(x, 2)),
 ]  # fmt: skip
 
 
@@ -244,7 +235,6 @@ def test_symbolic_sizes_stay() -> None:
         ("nn.batch_matmul", [(2, 5, 4), (2, 5, 3)], {}, "inner sizes"),
         ("nn.bias_add", [(1, 3, 4), (4,)], {}, "bias has 4 values"),
         ("nn.bias_add", [(1, 3, 4), (4,)], {"axis": 3}, "axis 3"),
-        ("nn.lrn", [(1, 3, 4, 4)], {"size": 4}, "odd"),
         ("nn.layer_norm", [(1, 3), (3,), (3,)], {"axis": 2}, "axis 2"),
         (
             "nn.max_pool2d",
@@ -252,7 +242,6 @@ def test_symbolic_sizes_stay() -> None:
             {"pool_size": [1, 1], "strides": [2, 2], "ceil_mode": True},
             "padding only",
         ),
-        ("nn.depth_to_space", [(1, 3, 2, 2)], {"block_size": 2}, "no multiple"),
         ("image.resize2d", [(1, 3, 2, 2)], {}, "no size"),
     ],
 )

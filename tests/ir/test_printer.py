@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from tests.ir.texts import MATRIX, body, equal, module, same_again, var
+from tests.ir.texts import MATRIX, body, module, same_again, var
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.text.printer import astext
@@ -42,28 +42,6 @@ def test_what_relay_printed_is_printed_again(path: Path) -> None:
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
 def test_what_relay_printed_is_read_again_as_the_same(path: Path) -> None:
     same_again(fromtext(path.read_text()))
-
-
-UNTYPED = """\
-  %0 = nn.pad(%input, 114f, pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]]);
-  %1 = qnn.quantize(%features.0.0_weight, 0.00288958f, 0, out_dtype="int8", axis=0);
-  %2 = nn.bias_add(%0, meta[relay.Constant][0]);
-"""
-TYPED = """\
-  %0 = qnn.quantize(%input, 0.5f /* ty=float32 */, 3 /* ty=int32 */, out_dtype="uint8", axis=1)\
- /* ty=Tensor[(1, 3, 4, 4), uint8] */;
-  %1 = nn.bias_add(%0, meta[relay.Constant][0] /* ty=Tensor[(3), uint8] */)\
- /* ty=Tensor[(1, 3, 4, 4), uint8] */;
-"""
-
-
-@pytest.mark.parametrize(("text", "types"), [(UNTYPED, False), (TYPED, True)])
-def test_a_fragment_is_printed_as_it_stands(text: str, types: bool) -> None:
-    mod = fromtext(text)
-    assert astext(mod, types=types) == text
-    # Only the comments say what types a fragment's variables have.
-    for other in (True, types):
-        assert equal(fromtext(astext(mod, types=other)), mod)
 
 
 def test_what_is_no_computation_is_bound_by_let() -> None:

@@ -25,7 +25,6 @@ TITLES = {path.name: notebook.metadata.tvmlab.title for path, notebook in NOTEBO
 OPENING = ["What you'll do", "What you'll learn", "What you'll need"]
 CLOSING = ["On your own", "In practice", "Further reading"]
 STAGES = "You are here: import → Relax → passes → partition → TIR → schedule → LLVM → runtime"
-MAPPED: set[str] = set()
 KEYS = {"title", "minutes", "level", "needs", "summary"}
 PROGRAMS = {"g++", "make"}  # what a notebook may need; `make setup` brings everything else
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -114,7 +113,7 @@ def neighbours(path: Path, notebook: NotebookNode) -> Iterator[str]:
 def map_line(path: Path, notebook: NotebookNode) -> Iterator[str]:
     """The head of a notebook says where in the compiler it is: some of `STAGES` are bold."""
     lines = [one for one in notebook.cells[0].source.splitlines() if "**" in one]
-    if path.name[:2] in MAPPED and STAGES not in [one.replace("**", "") for one in lines]:
+    if STAGES not in [one.replace("**", "") for one in lines]:
         yield f"no line {STAGES!r} with this notebook's stages bold"
 
 

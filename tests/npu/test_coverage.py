@@ -136,7 +136,7 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ),
     (
         lambda x: rescaled(conv(x), relax.Var("s", relax.TensorType((), "float32"))),
-        "input_scale is not known when the model is compiled",
+        "input_scale is not a constant when the model is compiled",
     ),
     (
         lambda x: rescaled(conv(x), scale(1e30), "ONNX", "float32"),

@@ -149,10 +149,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         for rounding in ("TFLITE", "ONNX")
     ),
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
-    ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
+    ("add", {**WIDE, "rounding": "TFLITE"}, "adds int8, uint8 and int16, as TFLite"),
     ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
     ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
-    ("softmax", {"scale": 1.5}, "a scale of at most 1"),
+    ("softmax", {"scale": 1.5}, "it must be at most 1"),
     ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
 ]
 

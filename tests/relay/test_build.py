@@ -69,8 +69,6 @@ def test_optimize() -> None:
 
 def test_targets() -> None:
     made = target.read("llvm -mcpu=x86-64-v3")
-    for given in ({"cpu": "llvm"}, ["llvm"]):
-        assert target.read(given).kind.name == "llvm"
     assert str(target.read(None)) == str(tvmlab.host_target())
     with made:
         assert target.read(None).attrs["mcpu"] == "x86-64-v3"
@@ -80,7 +78,7 @@ def test_targets() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "what"),
     [
-        (lambda: target.read({"cpu": "llvm", "gpu": "cuda"}), TargetError, "2 targets"),
+        (lambda: target.read(["llvm", "cuda"]), TargetError, "target"),
         (lambda: relay.build(1), CompileError, "takes a module"),
         (lambda: relay.build(module(), workspace_memory_pools=[1]), RelayError, "memory_pools"),
         (lambda: Runtime("crt"), RelayError, "no runtime 'crt'"),
@@ -111,8 +109,6 @@ def test_executors_and_runtimes() -> None:
 
 def test_set_run_get(library: Any, runner: GraphModule) -> None:
     assert (runner.get_num_inputs(), runner.get_num_outputs()) == (1, 2)
-    assert (runner.get_input_index("data"), runner.get_input_index("w")) == (0, -1)
-    assert runner.get_input_info() == ({"data": DATA.shape}, {"data": "float32"})
     runner.set_input("data", DATA, **library.get_params())  # constants already: left aside
     runner.run()
     near(runner.get_output(0))

@@ -199,6 +199,6 @@ def test_importing_it_takes_no_option() -> None:
     code = (
         "import sys\nfor name in ('onnx', 'torch', 'tflite'): sys.modules[name] = None\n"
         "from tvmlab import relay\nx = relay.var('x', shape=(2,))\nrelay.nn.relu(x)\n"
-        "relay.testing.mlp, relay.build, relay.graph_executor, relay.frontend\n"
+        "relay.testing.resnet, relay.build, relay.graph_executor, relay.frontend\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

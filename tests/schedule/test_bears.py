@@ -1,4 +1,4 @@
-"""What compiling with schedules bears: rare shapes and operators, layouts, and outlines."""
+"""What compiling with schedules bears: rare shapes and operators, and layouts."""
 
 from __future__ import annotations
 

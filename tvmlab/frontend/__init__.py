@@ -19,7 +19,7 @@ from .tir import with_main
 
 __all__ = ["Shapes", "load"]
 
-# How Relay text begins: its version, or a function where comments may stand before.
+# How Relay text begins: its version, or a function, after comments if there are any.
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
 # Files passed by mistake, by their first bytes: what the file is, and what to do.
 _OTHERS = {

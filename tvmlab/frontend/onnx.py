@@ -17,8 +17,8 @@ from typing import Any
 from tvm.ir import IRModule
 
 from ..errors import ModelError, UnsupportedOperatorError
+from ..indices import NormalizeIndices
 from ..ir.dialect import OUTPUT_NAMES
-from ..ir.indices import NormalizeIndices
 from ..support.extras import need
 from ..support.wording import telling
 from .checks import Shapes, resolve

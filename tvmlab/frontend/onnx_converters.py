@@ -19,7 +19,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..errors import UnsupportedOperatorError
-from ..ir.indices.loops import static
+from ..indices.loops import static
 from .checks import check_scales
 
 __all__ = ["Importer", "importable", "nodes", "place"]

@@ -26,9 +26,9 @@ from tvm.ir import IRModule
 from tvm.relax import op
 
 from ..errors import ModelError, UnsupportedOperatorError
+from ..indices import NormalizeIndices, not_below_zero
+from ..indices.loops import static
 from ..ir.dialect import OUTPUT_NAMES
-from ..ir.indices import NormalizeIndices, not_below_zero
-from ..ir.indices.loops import static
 from ..support.wording import telling
 from .checks import check_scales
 
@@ -231,7 +231,7 @@ def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
     if axes != list(range(len(axes))):
         data = emit(op.permute_dims(data, [*axes, *rest]))
     made = emit(op.index_tensor(data, [placed[axis] for axis in axes]))
-    # The axes of the indices stand where the indexed ones did, or first if others are in between.
+    # The axes of the indices take the place of the indexed ones, or come first if those are apart.
     new = made.ty.ndim - len(rest)
     before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     if not before:

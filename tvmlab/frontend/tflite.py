@@ -7,7 +7,7 @@ reference kernels:
 - PAD, PADV2, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE and STRIDED_SLICE of quantized tensors are
   refused upstream; moving integers needs no arithmetic, so they are done on the integers.
 - AVERAGE_POOL_2D divides integers and cuts the rest off, which is one step too near to zero in four
-  results of ten; here it stands between dequantize and quantize like every other operator.
+  results of ten; here it is between dequantize and quantize like every other operator.
 - The limits of a fused activation are rounded ties to even in double precision; LiteRT's kernels
   round ``limit / scale`` in float32, ties away from zero (CalculateActivationRangeQuantized in
   tensorflow/lite/kernels/kernel_util.cc).
@@ -15,7 +15,7 @@ reference kernels:
 - FULLY_CONNECTED reads rows out of tensors of any rank in LiteRT; upstream does not flatten them.
 - EXPAND_DIMS fails on any model.
 - Some operators on integers are something else in LiteRT than upstream makes of them: NEG, SUM and
-  REDUCE_PROD compute with the integers as they stand, whatever their zero points; MAXIMUM, MINIMUM
+  REDUCE_PROD compute with the stored integers, whatever their zero points; MAXIMUM, MINIMUM
   and EQUAL compare integers of two scales; others have no kernel. These are refused.
 - SCATTER_ND and GATHER_ND get their indices transposed, GATHER loses its batch axes, and operators
   on segments refuse ids below zero, whose rows LiteRT leaves out.
@@ -42,8 +42,8 @@ from tvm.relax.frontend.tflite.tflite_frontend import (
 )
 
 from ..errors import ModelError, UnsupportedOperatorError
+from ..indices import NormalizeIndices
 from ..ir.dialect import OUTPUT_NAMES
-from ..ir.indices import NormalizeIndices
 from ..support.extras import need
 from .checks import check_scales
 
@@ -157,7 +157,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         data = relax.op.permute_dims(data, [*range(batch), axis, *between, *rest])
         places = relax.op.expand_dims(relax.op.astype(indices, "int64"), [more])
         made = relax.op.gather_nd(data, places, batch)
-        # The axes of the indices stand where the indexed one did.
+        # The axes of the indices take the place of the indexed one.
         moved = range(more, more + len(between))
         last = range(more + len(between), more + len(between) + len(rest))
         return relax.op.permute_dims(made, [*range(batch), *moved, *range(batch, more), *last])

@@ -1,4 +1,4 @@
-"""What every room above stands on: operators, graphs, patterns, partitions and Relay's text.
+"""The base of every room above: operators, graphs, patterns, partitions and Relay's text.
 
 `dialect` registers operators with TVM, and `table` says how Relay and Relax spell each of them.
 `graph` walks and rebuilds expressions, `module` turns graphs into bindings, `patterns` matches and

@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (list, tuple, tvm_ffi.Array)):
-        return [plain(item) for item in value]
+        return [plain(item) for item in value[:]]  # a slice is read at once
     if isinstance(value, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
         return value.value
     return value
@@ -97,6 +97,15 @@ def expanded(call: relax.Call) -> relax.Expr | None:
     """Return the expansion of a call, or None where its operator has none."""
     expand = _EXPANSIONS.get(call.op.name)
     return expand and expand(list(call.args), attributes(call))
+
+
+def ExpandOperators() -> tvm.transform.Pass:
+    """Expand the registered operators, so that passes for layout and fusion see only Relax's.
+
+    Operators without an expansion, the quantized ones, stay.
+    """
+    others = [name for name in ir.Op.list_op_names() if name not in _EXPANSIONS]
+    return relax.transform.LegalizeOps(skip_ops=others)
 
 
 def _from_words(kind: type[errors.TvmlabError]) -> type:

@@ -81,13 +81,13 @@ def unknown_operator(name: str) -> tuple[str, str]:
     return f"Relay's operator {name} is not known here", fix
 
 
-def error(name: str, counterpart: str | None, remark: str = "") -> RelayError:
+def error(name: str, counterpart: str | None, remark: str = "") -> RelayNameError:
     """Make the error for a name that is not carried, with its counterpart and a remark."""
     fix = "today's TVM has no counterpart of it"
     if counterpart:
         fix = f"use today's counterpart: {counterpart}"
     what = f"tvmlab does not carry {name}, a name of Relay's time"
-    return RelayError(what, where=name, fix=f"{fix} ({remark})" if remark else fix)
+    return RelayNameError(what, where=name, fix=f"{fix} ({remark})" if remark else fix)
 
 
 def find(name: str) -> Row | None:
@@ -107,7 +107,7 @@ def raise_gone(module: str, name: str) -> None:
     """Raise the error for a name that a module inside ``relay`` had; return for another."""
     row = ROWS.get(".".join(part for part in ("relay", module, name) if part))
     if row is not None:
-        raise of_attribute(error(*row))
+        raise error(*row)
 
 
 def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
@@ -121,12 +121,7 @@ def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
     where = ".".join(part for part in ("relay", whole) if part)
     meant = ".".join(part for part in ("relay", module, *near) if part)
     fix = f"did you mean {meant}?" if near else None
-    return of_attribute(RelayError(what, where=where, fix=fix))
-
-
-def of_attribute(error: RelayError) -> RelayNameError:
-    """Make an error about a name one that ``getattr`` understands."""
-    return RelayNameError(error.what, where=error.where, fix=error.fix)
+    return RelayNameError(what, where=where, fix=fix)
 
 
 class ImportFinder(MetaPathFinder):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,25 +21,22 @@ from ..errors import RelayError
 
 def key(expr: relax.Expr | ir.Type) -> int:
     """Return an object's identity: equal for two Python names of the same node."""
-    return int(expr.__chandle__())
+    return expr.__chandle__()  # type: ignore[no-any-return]
 
 
 def children(expr: relax.Expr) -> list[relax.Expr]:
     """List an expression's parts, a call's operator first; functions and bindings are leaves."""
-    # Exact classes first: `isinstance` of an abstract class costs more than the rest.
-    if type(expr) is ir.GenericConst:
-        return []
-    if isinstance(expr, relax.Call):
+    # By the exact class: `isinstance` of an abstract class costs more than the rest.
+    kind = type(expr)
+    if kind is relax.Call:
         args: list[relax.Expr] = expr.args[:]  # a slice is read at once, an iterator item by item
-        return args if isinstance(expr.op, ir.Op) else [expr.op, *args]
-    if isinstance(expr, relax.Tuple):
+        return args if type(expr.op) is ir.Op else [expr.op, *args]
+    if kind is relax.Tuple:
         fields: list[relax.Expr] = expr.fields[:]
         return fields
-    if isinstance(expr, relax.TupleGetItem):
+    if kind is relax.TupleGetItem:
         return [expr.tuple_value]
-    if isinstance(expr, relax.If):
-        return [expr.cond, *branches(expr)]
-    return []
+    return [expr.cond, *branches(expr)] if kind is relax.If else []
 
 
 def branches(expr: relax.If) -> list[relax.Expr]:
@@ -74,13 +72,18 @@ def walk(
         elif (place := key(expr)) not in seen:
             seen.add(place)
             inner = parts(expr)
+            if not inner:
+                yield expr, inner
+                continue
             stack.append((expr, inner))
             stack.extend([(child, None) for child in reversed(inner)])
 
 
 def same_nodes(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
     """Return whether two lists hold the same objects."""
-    return len(old) == len(new) and all(a.same_as(b) for a, b in zip(old, new, strict=True))
+    return len(old) == len(new) and all(
+        a is b or a.same_as(b) for a, b in zip(old, new, strict=True)
+    )
 
 
 def rebuild(
@@ -97,13 +100,13 @@ def rebuild(
     if same_nodes(old, new):
         return expr
     made: relax.Expr
-    if isinstance(expr, relax.Call):
-        op = expr.op if isinstance(expr.op, ir.Op) else new[0]
-        args = new if isinstance(expr.op, ir.Op) else new[1:]
-        made = relax.Call(op, list(args), expr.attrs, expr.ty_args)
-    elif isinstance(expr, relax.Tuple):
+    kind = type(expr)
+    if kind is relax.Call:
+        head, args = ([expr.op], new) if type(expr.op) is ir.Op else (new[:1], new[1:])
+        made = relax.Call(head[0], list(args), expr.attrs, expr.ty_args)
+    elif kind is relax.Tuple:
         made = relax.Tuple(list(new))
-    elif isinstance(expr, relax.TupleGetItem):
+    elif kind is relax.TupleGetItem:
         made = relax.TupleGetItem(new[0], expr.index)
     else:
         both = new[1:] or [expr.true_branch, expr.false_branch]
@@ -120,15 +123,15 @@ def _same_types(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
     return len(old) == len(new) and all(
         a.same_as(b)
         or (
-            isinstance(a, _COMPUTED)
-            and isinstance(b, _COMPUTED)
+            type(a) in _COMPUTED
+            and type(b) in _COMPUTED
             and (a.ty.same_as(b.ty) or tvm_ffi.structural_equal(a.ty, b.ty))
         )
         for a, b in zip(old, new, strict=True)
     )
 
 
-_COMPUTED = (relax.Call, relax.Var, relax.TupleGetItem)
+_COMPUTED = (relax.Call, relax.Var, relax.DataflowVar, relax.TupleGetItem)
 
 
 def transform(
@@ -144,7 +147,7 @@ def transform(
 
 def typed(expr: relax.Expr) -> relax.Expr:
     """Infer the type of one node from the types of its parts, in place, where all are known."""
-    if expr.ty is not None and type(expr.ty) is not ir.Type:  # TVM sets a type only once
+    if type(expr.ty) not in (type(None), ir.Type):  # TVM sets a type only once
         return expr
     parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
     if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
@@ -219,7 +222,7 @@ def let_binding(expr: relax.Expr) -> relax.VarBinding | None:
 
 
 def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
-    """Turn bindings, wherever they stand, into one graph over the variables that they leave free.
+    """Turn bindings, nested ones too, into one graph over the variables that they leave free.
 
     With `functions` the bodies of functions become graphs too, and each `let` stays one.
     """
@@ -317,50 +320,49 @@ def to_anf(
     """
     known = list(walk(body))
     nodes = [node for node, _ in known]
-    plain = not any(isinstance(node, (relax.Function, relax.If)) for node in nodes)
+    plain = not any(type(node) in (relax.Function, relax.If) for node in nodes)
     homes = {} if plain else _homes(nodes)
-    inner: dict[Branch, list[relax.Binding]] = {}
-    builder = relax.BlockBuilder()
+    bound: dict[Branch, list[relax.Binding]] = {(): []}
     done: dict[int, relax.Expr] = {}
 
-    def bind(new: relax.Expr, home: Branch) -> relax.Expr:
-        if not home:
-            return builder.emit(new)
-        new = builder.normalize(new)
-        var = relax.Var(f"lv{len(done)}", new.ty)
-        inner.setdefault(home, []).append(relax.VarBinding(var, new))
+    names = {"lv": itertools.count(), "gv": itertools.count()}  # as TVM's builder gives them
+
+    def bind(new: relax.Expr, home: Branch = (), last: bool = False) -> relax.Expr:
+        local = plain and not last
+        name = "lv" if local or home else "gv"
+        name += str(next(names[name]) or "")
+        var = (relax.DataflowVar if local else relax.Var)(name, new.ty)
+        bound.setdefault(home, []).append(relax.VarBinding(var, new))
         return var
 
-    with builder.function("main", list(params)):
-        with builder.dataflow() if plain else contextlib.nullcontext():
-            for node, old in known:
-                if type(node) is ir.GenericConst:
-                    done[key(node)] = node
-                    continue
-                home = homes.get(key(node), ())
-                if isinstance(node, relax.If) and branches(node):
-                    sides = []
-                    for side, value in zip((1, 2), branches(node), strict=True):
-                        held = inner.pop((*home, (key(node), side)), None)
-                        blocks = [relax.BindingBlock(held)] if held else []
-                        sides.append(relax.SeqExpr(blocks, done[key(value)]))
-                    new: relax.Expr = relax.If(done[key(node.cond)], *sides)
-                else:
-                    new = rebuild(node, [done[key(child)] for child in old], old=old)
-                if isinstance(node, relax.Function) and not node.body.blocks:
-                    new = to_anf(node.params, inline_bindings(node.body), node.attrs)
-                if isinstance(node, (relax.Call, relax.TupleGetItem, relax.Function, relax.If)):
-                    last = plain and node.same_as(body)
-                    new = builder.emit_output(new) if last else bind(new, home)
-                done[key(node)] = new
-            result = done[key(body)]
-            # Bound without a dataflow block too, as the reader of Relay's text has it.
-            if not isinstance(result, relax.Var):
-                result = builder.emit_output(result) if plain else builder.emit(result)
-        builder.emit_func_output(result)
-    function = builder.get()["main"]
-    function = function.without_attr("global_symbol")
-    return function.with_attrs(dict(attrs.items())) if attrs else function
+    builder = relax.BlockBuilder()
+    builder.begin_scope(list(params))
+    for node, old in known:
+        if type(node) is ir.GenericConst:
+            done[key(node)] = node
+            continue
+        if type(node) is relax.Function and not node.body.blocks:
+            new: relax.Expr = to_anf(node.params, body_of(node.body), node.attrs)
+        elif type(node) is relax.If and branches(node):
+            sides = []
+            for side, value in zip((1, 2), branches(node), strict=True):
+                held = bound.pop((*homes[key(node)], (key(node), side)), None)
+                blocks = [relax.BindingBlock(held)] if held else []
+                sides.append(relax.SeqExpr(blocks, done[key(value)]))
+            new = builder.normalize(relax.If(done[key(node.cond)], *sides))
+        else:
+            new = rebuild(node, [done[key(child)] for child in old], old=old)
+        if type(node) in (relax.Call, relax.TupleGetItem, relax.Function, relax.If):
+            new = bind(new, homes.get(key(node), ()), node.same_as(body))
+        done[key(node)] = new
+    result = done[key(body)]
+    # Bound without a dataflow block too, as the reader of Relay's text has it.
+    if not isinstance(result, relax.Var):
+        result = bind(result, last=True)
+    block = (relax.DataflowBlock if plain else relax.BindingBlock)(bound[()])
+    made = builder.normalize(relax.SeqExpr([block] if bound[()] else [], result))
+    builder.end_scope()
+    return function(params, made, attrs)
 
 
 UNKNOWN = relax.TensorType(None, None)  # of a parameter that Relay was given without a type

@@ -133,13 +133,13 @@ def native(
 
     def write(call: Call) -> Written | None:
         if call.op.name == ours:
-            return list(call.args), dialect.attributes(call)
+            return call.args[:], dialect.attributes(call)
         if from_relax is not None:
             return from_relax(call)
         found = known(call) if callable(known) else known or {}
         if found is None:
             return None
-        return list(call.args)[: len(names)], _values(call, rows, renamed, found)
+        return call.args[: len(names)], _values(call, rows, renamed, found)
 
     also = (ours,) if ours not in ("", whole) else ()
     order = tuple(signature.split())

@@ -31,8 +31,8 @@ def resnet50_v2(
     """Return ResNet-50 v2, the network of the model zoo's resnet50-v2-7.onnx.
 
     Its input "data" is float32 [batch, 3, 224, 224], and its output float32 [batch, 1000] without
-    softmax. Raises `DataError` if "zoo" is asked for and cannot be had, `ChecksumError` if what was
-    downloaded is another file, and `InputError` if `weights` is another word.
+    softmax. Raises `DataError` if ``"zoo"`` is requested and not available, `ChecksumError` if the
+    downloaded file is another one, and `InputError` if `weights` is another word.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def quantize(
         raise ValueError("zero_point must fit into int32")
     given = (x, scales, zeros.astype(np.int32))
     out = np.empty(np.shape(x), dtype)
-    # DLPack hands over contiguous arrays that may be written to.
+    # DLPack takes contiguous, writable arrays only.
     plain = (np.require(array, requirements=["C", "W"]) for array in given)
     _extension().quantize(*plain, axis, out)
     return out

@@ -131,7 +131,7 @@ def _left(
                 users.setdefault(key(arg), []).append(made)
     left = "nothing of the module was cut out: partition it"
     if partitioned:
-        left = "no pattern of the table matches it as it stands"
+        left = "no pattern of the table matches it"
     reasons = {
         key(call): check.reason(_whole(call, users)) or f"the machine takes it, but {left}"
         for _, call in calls
@@ -153,7 +153,7 @@ def _whole(call: relax.Call, users: dict[int, list[relax.Call]]) -> relax.Call:
 
 
 def _around(call: relax.Call, users: dict[int, list[relax.Call]], reasons: dict[int, str]) -> str:
-    """Say why what goes with layers is left: the layer is, or there is none."""
+    """Return why an operator is left that belongs to a layer: the layer is left or missing."""
     around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
     for one in (core(call), *users.get(key(call), [])) if around else ():
         if key(one) in reasons:

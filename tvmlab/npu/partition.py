@@ -171,15 +171,12 @@ def partition(
             fix = "partition the module that it was before"
             raise InputError(what, where="npu.partition, argument config", fix=fix)
         return mod
-    config, calls = machine(config, "npu.partition"), list(_calls(mod))
-    if patterns is None:
-        # Each pattern costs a walk over the module, so those without an operator here are left out.
-        present = {f"{COMPILER}.{kind(call)}" for call in calls}
-        patterns = [row for row in pattern_table(config, layout_of(mod)) if row[0] in present]
-    first = [MergeComposite(patterns), AnnotateTarget(COMPILER, include_non_call_ops=False)]
+    config = machine(config, "npu.partition")
+    table = pattern_table(config, layout_of(mod)) if patterns is None else patterns
+    first = [MergeComposite(table), AnnotateTarget(COMPILER, include_non_call_ops=False)]
     passes = [*first, MergeCompilerRegions(), PartitionGraph()]
     made = tvm.transform.Sequential(passes)(mod).clone()
-    places = {key(call.attrs): place for place, call in enumerate(calls) if call.attrs}
+    places = {key(call.attrs): place for place, call in enumerate(_calls(mod)) if call.attrs}
     found = regions(made)
     for name, function in found.items():
         ordered = _in_order(function, places).with_attr("npu.config", config.to_json())

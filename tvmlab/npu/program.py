@@ -116,7 +116,7 @@ def _read(data: io.BytesIO) -> Program:
 def disassemble(program: Program) -> str:
     """Write a program as text: the machine, the tensors, then the phases.
 
-    Instructions stand below the names of their layers. Sizes are rows x columns x channels,
+    Instructions are listed below the names of their layers. Sizes are rows x columns x channels,
     addresses are bytes in SRAM. `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):

@@ -25,7 +25,7 @@ from .operator import Operand, Operator, operator
 from .rescale import rescale, rescale_or_keep
 
 Int64 = npt.NDArray[np.int64]
-# Bits of a factor's halves; shifts that are tried; pairs that may be told apart.
+# Bits of a factor's halves; shifts that are tried; pairs that can be told apart.
 _HALF, _SHIFTS, _APART = 11, 3, 2
 _NEAR = (0, 1, -1)
 
@@ -127,11 +127,8 @@ def _tflite_sum(
 ) -> Value:
     """Add or subtract as TFLite does: both sides against twice the larger scale."""
     if numbers.dtype not in frameworks.ADD_SHIFTS:
-        raise InputError(
-            f'TFLite adds no quantized {numbers.dtype}: rounding "TFLITE" takes int8, uint8 and '
-            "int16",
-            where=f"qnn.{name}, attribute rounding",
-        )
+        what = f'rounding "TFLITE" adds int8, uint8 and int16, as TFLite does, not {numbers.dtype}'
+        raise InputError(what, where=f"qnn.{name}, attribute rounding")
     bits, scales = frameworks.ADD_SHIFTS[numbers.dtype], [np.float64(side[2]) for side in sides]
     twice, parts = 2 * max(scales), []
     for (side, x, _, zero), scale, by in zip(sides, scales, (1, sign), strict=True):
@@ -215,10 +212,8 @@ def _mul(
         return saturate(found, numbers.dtype)
     by_channel = [side[0] for side in sides if side[2].ndim]
     if len(by_channel) > 1 and not numbers.same_axis(*by_channel):
-        raise InputError(
-            "scales by channel of both sides need the same axis of the product",
-            where=f"qnn.{name}, attributes lhs_axis and rhs_axis",
-        )
+        what = "scales by channel of both sides need the same axis of the product"
+        raise InputError(what, where=f"qnn.{name}, attributes lhs_axis and rhs_axis")
     own = by_channel[0] if by_channel else ""
     with np.errstate(over="ignore", under="ignore"):
         scale = checks.scale(
@@ -273,11 +268,8 @@ def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = No
         end = 4 if way.rounding == "ONNX" and name != "mul" else 3
         single = way.rounding in ("TFLITE", "ONNX")
         if single and any(value.ndim for side in sides for value in side[2:end]):
-            raise InputError(
-                f'with rounding "{way.rounding}", {name} takes one scale a tensor, as its kernels '
-                "do",
-                where=f"qnn.{name}, operands lhs_scale and rhs_scale",
-            )
+            what = f'with rounding "{way.rounding}", {name} takes one scale per tensor'
+            raise InputError(what, where=f"qnn.{name}, operands lhs_scale and rhs_scale")
         return compute(name, numbers, sides, (output_scale, output_zero_point), way)
 
     define.__doc__ = str(define.__doc__).format(what=what)

@@ -62,7 +62,7 @@ def requantize_config(
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is none of these, or the compute_dtype is none that the rounding has.
+        If a value is not one of these, or the rounding has no such compute_dtype.
 
     Notes
     -----
@@ -104,7 +104,5 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
 def one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:
     """Insist on one of an attribute's values."""
     if value not in allowed:
-        raise InputError(
-            f'{name} is "{value}"; {call} takes {", ".join(allowed)}.',
-            where=f"{call}, attribute {name}",
-        )
+        what = f'{name} is "{value}"; {call} takes {", ".join(allowed)}.'
+        raise InputError(what, where=f"{call}, attribute {name}")

@@ -2,7 +2,7 @@
 
 A layout decision names the axes of the unconverted tensor ``A``, ``B``, ``C``, ... and says in
 which order they lie now: an image in NCHW that became NHWC has the decision ``ACDB``. An operator
-is asked for the decisions that its operands and its result shall have, and for its attributes then.
+returns the decisions for its operands and its result, and for its attributes then.
 Convolutions can be told a layout (``{"relax.qnn.conv2d": ["NHWC", "OHWI"]}``); all others follow
 their operands. Operators that are not here get their operands back in the first order.
 The counterpart in TVM is `InferLayoutConv2d` (src/relax/op/nn/convolution.cc).
@@ -51,7 +51,7 @@ def _like(layout: str, old: str, new: str) -> str:
 
 
 def _answer(inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[str, Any]) -> Any:
-    """Say what the operands and the result shall be; operands left out stay as they were."""
+    """Return the layouts of the operands and the result; operands left out keep theirs."""
     rest = [_first(argument.ty) for argument in call.args[len(inputs) :]]
     given = [
         [_decision(layout) for layout in one] if isinstance(one, list) else _decision(one)

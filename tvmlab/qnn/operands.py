@@ -6,6 +6,7 @@ differ tables that it reads; those that are computed at run time are read where 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,11 +32,9 @@ def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
     """Return the sizes of a tensor: ints, or expressions where they are symbols."""
     shape, dtype = getattr(expr.ty, "shape", None), getattr(expr.ty, "dtype", None)
     if not isinstance(shape, relax.ShapeExpr) or not dtype:
-        raise CompileError(
-            f"the shape or dtype of {name} is not known: {expr.ty}",
-            where=f"{call}, operand {name}",
-            fix="give the function's parameters shapes and dtypes; a size may be a symbol",
-        )
+        what = f"the shape or dtype of {name} is not known: {expr.ty}"
+        fix = "give the function's parameters shapes and dtypes; a size can be a symbol"
+        raise CompileError(what, where=f"{call}, operand {name}", fix=fix)
     return [*map(plain, shape.values)]
 
 
@@ -71,7 +70,7 @@ class ChannelParam:
         return relax.const(self.values.astype(self.dtype), self.dtype)
 
     def is_all(self, value: int) -> bool:
-        """Say whether it is known now to be one number throughout."""
+        """Return whether it is known now to be one number throughout."""
         return self.values is not None and self.values.ndim == 0 and self.values == value
 
     def read(self, channel: Any) -> tirx.PrimExpr:
@@ -114,12 +113,13 @@ class CallOperands:
         self.builder, self.call = builder, call
         self.name = call.op.name.removeprefix("relax.")
         self.attributes = dialect.attributes(call)
-        self.names = [str(argument.name) for argument in call.op.arguments]
+        self.names = _names(self.name)
+        self._args = call.args[:]
 
     def __getitem__(self, name: str) -> relax.Expr:
         """Return an operand, or a field of one that is a tuple, such as ``"data.0"``."""
         name, _, index = name.partition(".")
-        expr = self.call.args[self.names.index(name)]
+        expr = self._args[self.names.index(name)]
         if not index:
             return expr
         whole = _bound(self.builder, expr)
@@ -142,12 +142,12 @@ class CallOperands:
 
     def scale(self, name: str, channels: Any = 1, wide: bool = False) -> Array:
         """Return the value of a scale, checked."""
-        value = self._known(name, "scale")
+        value = self._known(name)
         return checks.scale(value, self.name, name, _count(channels), wide)
 
     def zero_point(self, name: str, dtype: str, channels: Any = 1) -> Array:
         """Return the value of a zero point, checked."""
-        value = self._known(name, "zero point")
+        value = self._known(name)
         return checks.zero_point(value, self.name, name, dtype, _count(channels))
 
     def zero_row(self, name: str, dtype: str, channels: Any = 1) -> ChannelParam:
@@ -162,22 +162,23 @@ class CallOperands:
             if name.endswith("_scale") and self.array(name) is not None:
                 self.scale(name, channels.get(name, 1))
 
-    def _known(self, name: str, what: str) -> Array:
+    def _known(self, name: str) -> Array:
         value = self.array(name)
         if value is None:
-            raise CompileError(
-                f"{name} is not known when the model is compiled; {self.name} needs the {what} "
-                "then",
-                where=f"{self.name}, operand {name}",
-                fix="bind parameters to their values first (tvm.relax.transform.BindParams), and "
-                "fold constants",
-            )
+            what = f"{name} is not a constant when the model is compiled"
+            fix = "bind parameters (tvm.relax.transform.BindParams) and fold constants first"
+            raise CompileError(what, where=f"{self.name}, operand {name}", fix=fix)
         return value
 
     def channels(self, name: str, axis: int) -> Any:
         """Return the size of an operand along an axis; a scalar has one channel."""
         shape = self.shape(name)
         return shape[axis] if shape else 1
+
+
+@functools.cache
+def _names(operator: str) -> list[str]:
+    return [str(argument.name) for argument in ir.Op.get(f"relax.{operator}").arguments]
 
 
 def _count(channels: Any) -> int | None:

@@ -60,7 +60,7 @@ class Operator:
     # From a tensor that may have scales by channel to the attribute that names their axis.
     axes: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    # Defaults in Relay's operator that are others than in its function; ... where there is none.
+    # Defaults in Relay's operator that differ from its function's; ... for a required attribute.
     relay: Mapping[str, Any] = field(default_factory=dict)
     # The attributes in the order in which Relay prints them, if it is another one.
     printed: Sequence[str] = ()

@@ -44,7 +44,7 @@ _EXACT = ((np.float32, 24), (np.float64, 53))
 
 
 def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
-    """Bring integers to the fastest dtype in which sums of so many of their products are exact.
+    """Bring integers to the fastest dtype in which sums of that many of their products are exact.
 
     A float with a significand of p bits holds every integer up to 2**p. Sums in int64 wrap.
     """
@@ -515,7 +515,7 @@ def batch_matmul(
     Parameters
     ----------
     x, y : tensor
-        Shapes (b, m, k) and (b, n, k), either b may be 1; int8, uint8 or int16.
+        Shapes (b, m, k) and (b, n, k), either b can be 1; int8, uint8 or int16.
     x_zero_point, y_zero_point, x_scale, y_scale : int32, float32
         Scalars.
     out_dtype : str

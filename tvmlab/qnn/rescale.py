@@ -243,10 +243,8 @@ def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     for name, ty in zip(names[:3], types[:3], strict=True):
         parts = list(ty.fields) if isinstance(ty, relax.TupleType) else []
         if not parts or (listed and len(parts) != len(listed[0])):
-            raise InputError(
-                f"{name} is {ty}; a tuple is needed, of one field for each tensor",
-                where=f"{call}, operand {name}",
-            )
+            what = f"{name} is {ty}; a tuple is needed, of one field for each tensor"
+            raise InputError(what, where=f"{call}, operand {name}")
         listed.append(views(call, [f"{name}.{i}" for i in range(len(parts))], parts))
     tensors, scales, zeros = listed
     scale, zero = views(call, names[3:], types[3:])

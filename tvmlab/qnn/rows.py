@@ -27,7 +27,7 @@ def _row(operator: Operator) -> None:
         return dialect.typed_call(whole, given, values)
 
     def write(call: relax.Call) -> Written:
-        return list(call.args), dialect.attributes(call)
+        return call.args[:], dialect.attributes(call)
 
     def default(value: Any) -> Any:
         if value in (..., inspect.Parameter.empty):

@@ -117,11 +117,8 @@ def leaky_relu(
 def _shares(x: Any, scale: Array, axis: int, np: Any, number: Any, emit: Any) -> Any:
     """Compute softmax in 128ths from int64, with the operators of NumPy or of Relax."""
     if scale > 1:
-        raise InputError(
-            f"scale is {scale}; a scale of at most 1 is needed",
-            where="qnn.softmax, operand scale",
-            fix="leave softmax in floats, between dequantize and quantize",
-        )
+        what, fix = f"scale is {scale}; it must be at most 1", "compute softmax in floats"
+        raise InputError(what, where="qnn.softmax, operand scale", fix=fix)
     one = number(int(1 / max(float(scale), 2.0**-31) + 0.5))  # the integer that is the real 1
     x = emit(x - np.max(x, axis=axis, keepdims=True))
     power = emit(x + x // number(2) - x // number(16))  # log2(e) is about 1 + 1/2 - 1/16

@@ -12,7 +12,7 @@ USAGE = """usage: python -m tvmlab.relay SCRIPT.py [arguments]
        python -m tvmlab.relay -m MODULE [arguments]
 
 Runs a script, or a module, that was written for the TVM of Relay's time. tvm.relay,
-tvm.contrib.graph_executor, tvm.nd and their like stand in for what today's TVM has not; a name that
+tvm.contrib.graph_executor, tvm.nd and their like are provided by tvmlab; a name that
 is gone says so, with its counterpart today."""
 
 

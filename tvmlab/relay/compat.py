@@ -106,12 +106,12 @@ def _answer(module: str, name: str, importing: bool = True) -> Any:
         return importlib.import_module(whole)
     row = gone.find(_short(whole))
     if row is not None:
-        raise gone.of_attribute(gone.error(whole, row.today, row.remark))
+        raise gone.error(whole, row.today, row.remark)
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def _moved(name: str) -> ModuleType | None:
-    """Return the module that has an old one's names; None where there is none."""
+    """Return the module that has an old one's names, or None."""
     head, rest = name, ""
     while head and head not in MOVED:
         head, _, last = head.rpartition(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,11 +66,12 @@ class GraphModule:
             self.set_input_zero_copy(name, np.array(array, dtype))
 
     def _index(self, key: int | str) -> int:
-        index = self.get_input_index(key)
-        if index < 0:
-            where = f"its inputs are {', '.join(value.name for value in self._inputs) or 'none'}"
+        names = [value.name for value in self._inputs]
+        known: Sequence[Any] = range(len(names)) if isinstance(key, (int, np.integer)) else names
+        if key not in known:
+            where = f"its inputs are {', '.join(names) or 'none'}"
             raise InputError(f"could not find {key!r} in the graph's inputs", where=where)
-        return index
+        return known.index(key)
 
     def set_input_zero_copy(self, key: int | str, value: Any) -> None:
         """Read an input from the caller's tensor in each run, without a conversion.
@@ -113,18 +114,6 @@ class GraphModule:
         value = self._arguments()[self._index(index)]
         is_tensor = isinstance(value, tvm.runtime.Tensor)
         return _copied(value if is_tensor else tvm.runtime.tensor(value, self.device), out)
-
-    def get_input_index(self, name: int | str) -> int:
-        """Return an input's number, -1 where there is none of that name."""
-        names = [value.name for value in self._inputs]
-        if isinstance(name, (int, np.integer)):
-            return int(name) if 0 <= name < len(names) else -1
-        return names.index(name) if name in names else -1
-
-    def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
-        """Return the inputs' shapes and dtypes, by name."""
-        shapes = {one.name: one.shape for one in self._inputs}
-        return shapes, {one.name: one.dtype for one in self._inputs}
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """Return an output of the last run as a tensor, or copy it into `out`.

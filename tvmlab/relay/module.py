@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -110,9 +110,4 @@ def parse_expr(source: str) -> relax.Expr:
     closed = [at for at, kind in enumerate(kinds) if kind == "}" and depths[at] == 0]
     if kinds[0] == "fn" and closed[:1] == [len(kinds) - 2]:
         return main.without_attr("global_symbol")
-    declared = {name.value[1:] for mark, name in pairwise(tokens) if mark.kind == "free_var"}
-    free = [param.name for param in main.params if param.name not in declared]
-    if free:
-        fix = f"declare what is free: free_var %{free[0]}: Tensor[(1,), float32];"
-        raise RelayError(f"nothing binds {', '.join(f'%{name}' for name in free)}", fix=fix)
     return main.body if "let" in kinds else graph.inline_bindings(main.body)

@@ -216,7 +216,7 @@ def _unknown(name: str) -> RelayError:
         return gone.error(f"relay.{name}", gone.operator(name))
     near = table.closest(name)
     fix = f"the closest name is {near!r}" if near else "see tvmlab.ir.table.names()"
-    return RelayError(f"tvmlab.relay has no operator {name!r}", fix=fix)
+    return gone.RelayNameError(f"tvmlab.relay has no operator {name!r}", fix=fix)
 
 
 class Namespace(ModuleType):
@@ -242,7 +242,7 @@ class Namespace(ModuleType):
         # Relay's op.op and op.tensor hold what `op` shows, and so do ours.
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
-        raise gone.of_attribute(_unknown(whole))
+        raise _unknown(whole)
 
 
 class _Make:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm
 
-from ..errors import RelayError, TargetError
+from ..errors import RelayError
 from ..ir import gone
 from ..support.target import as_target
 from .expr import refuse
@@ -18,19 +18,12 @@ __path__: list[str] = []  # see gone.ImportFinder
 def read(target: Any, host: Any = None) -> tvm.target.Target:
     """Read a target in any of Relay's forms, and for devices that have one, that of the host.
 
-    A target is a string of Relay's time, a `tvm.target.Target`, a description as today, or a list
-    or mapping of one such, as ``{"cpu": "llvm"}``. None is the target around it (``with
-    tvm.target.Target(...)``), or the host. Raises `TargetError` for unknown or several targets.
+    A target is a string of Relay's time, a `tvm.target.Target` or a description as today. None is
+    the target around it (``with tvm.target.Target(...)``), or the host. Raises `TargetError` for an
+    unknown target.
     """
     if target is None:
         target = tvm.target.Target.current(allow_none=True)
-    if isinstance(target, Mapping) and "kind" not in target:
-        target = list(target.values())
-    if isinstance(target, (list, tuple)):
-        if len(target) != 1:
-            fix = "give one; tvm.relax.transform.RealizeVDevice places parts of a model"
-            raise TargetError(f"{len(target)} targets were given", where=repr(target), fix=fix)
-        (target,) = target
     made = as_target(target)
     return made if host is None else as_target(tvm.target.Target(made, read(host)))
 

@@ -1,6 +1,6 @@
-"""Relay's helpers for tests and its small networks, whose parameters have Relay's names.
+"""Relay's helpers for tests, and two of its networks, whose parameters have Relay's names.
 
-The papers are "MobileNets" and "Identity Mappings in Deep Residual Networks".
+The ResNet is that of "Identity Mappings in Deep Residual Networks".
 """
 
 from __future__ import annotations
@@ -93,53 +93,45 @@ def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -
     return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
 
 
-def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, groups: int = 1) -> Any:
+def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1) -> Any:
     """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
     window = {"kernel_size": size, "padding": size // 2, "strides": stride}
-    return conv2d(x, name=name, channels=channels, groups=groups, **window)
+    return conv2d(x, name=name, channels=channels, **window)
 
 
-def _active(x: Any, name: str, epsilon: float = 2e-5) -> Any:
-    return op.nn.relu(batch_norm_infer(x, name=name, epsilon=epsilon))
+def _active(x: Any, name: str) -> Any:
+    return op.nn.relu(batch_norm_infer(x, name=name, epsilon=2e-5))
 
 
-def _mlp(x: Any, num_classes: int) -> Any:
+def _mlp(
+    batch_size: int = 1,
+    num_classes: int = 10,
+    image_shape: tuple[int, ...] = (1, 28, 28),
+    dtype: str = "float32",
+) -> tuple[ir.IRModule, dict[str, Any]]:
     """Make a perceptron of 128, 64 and `num_classes` units."""
-    x = op.nn.batch_flatten(x)
+    x = op.nn.batch_flatten(var("data", shape=(batch_size, *image_shape), dtype=dtype))
     for number, units in enumerate((128, 64), 1):
         x = op.nn.relu(dense_add_bias(x, units, f"fc{number}"))
-    return dense_add_bias(x, num_classes, "fc3")
-
-
-# Channels after each pair of a depthwise and a pointwise convolution, and the first one's stride.
-_BLOCKS = (
-    *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
-    *((512, 1),) * 5,
-    *((1024, 2), (1024, 1)),
-)
-
-
-def _mobilenet(x: Any, num_classes: int) -> Any:
-    """Make the first MobileNet."""
-    channels = 32
-    x = _active(_conv(x, "conv_block_1_conv", channels, 3, 2), "conv_block_1_bn", 1e-5)
-    for number, (wide, stride) in enumerate(_BLOCKS, 1):
-        name = f"separable_conv_block_{number}"
-        x = _conv(x, f"{name}_depthwise_conv1", channels, 3, stride, groups=channels)
-        x = _conv(_active(x, f"{name}_bn1", 1e-5), f"{name}_conv2", wide, 1)
-        x, channels = _active(x, f"{name}_bn2", 1e-5), wide
-    return dense_add_bias(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), num_classes, "fc")
+    return create_workload(as_function(op.nn.softmax(dense_add_bias(x, num_classes, "fc3"))))
 
 
 _UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
-def _resnet(x: Any, num_classes: int, num_layers: int = 18) -> Any:
+def _resnet(
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    num_layers: int = 18,
+    image_shape: tuple[int, ...] = (3, 224, 224),
+    dtype: str = "float32",
+) -> tuple[ir.IRModule, dict[str, Any]]:
     """Make the second ResNet, of 18 or 34 layers, for images above 32 pixels."""
-    if num_layers not in _UNITS or x.ty.shape[2] <= 32:
-        what = f"there is no ResNet of {num_layers} layers for data of {x.ty}"
+    if num_layers not in _UNITS or image_shape[1] <= 32:
+        what = f"there is no ResNet of {num_layers} layers for images of {image_shape}"
         raise RelayError(what, fix="use 18 or 34 layers, and images above 32 pixels")
-    x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, scale=False)
+    data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    x = batch_norm_infer(data, name="bn_data", epsilon=2e-5, scale=False)
     x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
     x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
     for stage, count in enumerate(_UNITS[num_layers], 1):
@@ -151,32 +143,19 @@ def _resnet(x: Any, num_classes: int, num_layers: int = 18) -> Any:
             y = _conv(y, f"{name}_conv2", channels, 3)
             x = op.add(y, x if number > 1 else _conv(first, f"{name}_sc", channels, 1, stride))
     pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(_active(x, "bn1")))
-    return dense_add_bias(pooled, num_classes, "fc1")
+    logits = dense_add_bias(pooled, num_classes, "fc1")
+    return create_workload(as_function(op.nn.softmax(logits)))
 
 
-def _network(make: Callable[..., Any], classes: int, image: tuple[int, ...]) -> Any:
-    """Make Relay's module of a network, with ``get_workload``."""
+def _module(make: Callable[..., Any]) -> ModuleType:
+    """Make Relay's module of a network."""
     name = f"{__name__}.{make.__name__[1:]}"
-
-    def get_workload(
-        batch_size: int = 1,
-        num_classes: int = classes,
-        image_shape: tuple[int, ...] = image,
-        dtype: str = "float32",
-        **options: Any,
-    ) -> tuple[ir.IRModule, dict[str, Any]]:
-        data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
-        logits = make(data, num_classes, **options)
-        return create_workload(as_function(op.nn.softmax(logits)))
-
     module = sys.modules[name] = ModuleType(name, make.__doc__)
-    module.get_workload = get_workload  # type: ignore[attr-defined]
+    module.get_workload = make  # type: ignore[attr-defined]
     return module
 
 
-_IMAGENET = 1000, (3, 224, 224)
-mlp = _network(_mlp, 10, (1, 28, 28))
-mobilenet, resnet = _network(_mobilenet, *_IMAGENET), _network(_resnet, *_IMAGENET)
+mlp, resnet = _module(_mlp), _module(_resnet)
 # Relay's relay.testing.init and layers hold names that are here.
 init = layers = sys.modules[__name__]
 sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}

@@ -207,7 +207,7 @@ def _outputs(given: relax.Type, name: str) -> list[Output]:
 def _output(given: relax.Type, name: str) -> Output:
     """Describe a value of a type that is not a tuple."""
     if isinstance(given, relax.TensorType):
-        # Sizes may be known by a variable that stands for the whole shape: then they are not.
+        # Sizes can be known by a variable that stands for the whole shape: then they are not.
         known = isinstance(given.shape, relax.ShapeExpr)
         return Output(name, _sizes(given.shape.values) if known else None, str(given.dtype))
     if isinstance(given, relax.ShapeType):

@@ -234,7 +234,7 @@ class PeakLoop:
     """A compiled loop of multiply-adds on registers; a call runs the loop once.
 
     Each thread of TVM's pool computes ``x * 0.5 + 0.5`` for 12 or 24 vectors in registers, again
-    and again, without access to memory: so many independent ones keep the arithmetic units busy.
+    and again, without access to memory: that many independent ones keep the arithmetic units busy.
     For narrow integers the loop uses the dot-product instruction of the schedules.
 
     `flops` is the number of operations per call; a multiply-add counts as two.

@@ -97,7 +97,7 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
     for operator, layouts in named.items():
         if len(layouts - {None}) > 1:
             warnings.warn(
-                f"the tuning records have several layouts for {operator}, which stand in the way "
+                f"the tuning records have several layouts for {operator}, which conflict "
                 "of each other: it keeps the rules'; tune this network again",
                 RuntimeWarning,
                 stacklevel=2,

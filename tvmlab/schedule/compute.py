@@ -108,7 +108,7 @@ class Window:
 def padded(
     data: te.Tensor, before: Sequence[int], after: Sequence[Any], name: str = PAD, fill: int = 0
 ) -> te.Tensor:
-    """Surround a tensor with one number; give the tensor itself where there is none to add."""
+    """Surround a tensor with one number; return the tensor itself without widths."""
     none = [not b and isinstance(a, int) and a == 0 for b, a in zip(before, after, strict=True)]
     if all(none):
         return data

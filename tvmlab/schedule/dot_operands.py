@@ -183,7 +183,7 @@ class Pixels:
 class Rows(Pixels):
     """Each tap is a piece of a row: few channels, side by side, are padded once for all pixels.
 
-    Three channels, as a picture has, would be padded to four for the instructions; seven pixels in
+    Three channels, those of an image, would be padded to four for the instructions; seven pixels in
     a row are 21 numbers, padded to 24, not to 28. The weights are ``[outputs, kh, numbers]``.
     """
 

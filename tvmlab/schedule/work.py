@@ -133,7 +133,7 @@ def _expression(expr: Any) -> _Counts | None:
         return None if parts == [None, None] else _sum(part or {} for part in parts)
     if isinstance(expr, tvm.ir.Call):
         return _call(expr)
-    # Loops count in integers; what has a name and is none was loaded.
+    # Loops count in integers; what has a name and is not a loop variable was loaded.
     named = isinstance(expr, tvm.ir.Var) and not str(expr.ty.dtype).startswith(("int", "uint"))
     return {} if named or isinstance(expr, tvm.ir.TensorLoad) else None
 

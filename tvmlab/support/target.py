@@ -16,7 +16,7 @@ from .wording import telling
 
 __all__ = ["as_target", "parse", "physical_cores", "runtime_threads", "spelled", "split_target"]
 
-#: Names that can stand before the comma of a composite target.
+#: Names that can be before the comma of a composite target.
 PARTITIONERS = ("npu",)
 
 

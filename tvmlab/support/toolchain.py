@@ -78,7 +78,7 @@ def _environment() -> dict[str, str]:
 def find_tool(name: str) -> Tool:
     """Find a program, such as `g++` or `cmake`, beside the running Python or on PATH.
 
-    Raises `ToolchainError`, which says how to install it, if there is none.
+    Raises `ToolchainError`, which says how to install it, if it is missing.
     """
     path = shutil.which(name, path=_environment()["PATH"])
     if path is None:

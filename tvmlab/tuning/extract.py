@@ -53,7 +53,7 @@ class Task:
     Attributes
     ----------
     name, operator : str
-        The function's name, and the operator whose layout is to be chosen; empty if there is none.
+        The function's name, and the operator whose layout is to be chosen; empty without one.
     target : tvm.target.Target
         What it is compiled for.
     calls, flops : int, float

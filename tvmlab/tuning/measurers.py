@@ -127,7 +127,7 @@ def _work(connection: Connection, job: Job) -> None:
     """Compile the kernels of a job, then measure them for each server that comes."""
     os.setpgid(0, 0)
     doomed(os.getppid())
-    # The server ends when nobody holds the other end of this pipe, and this process ends with it.
+    # The server ends when the other end of this pipe is closed, and this process ends with it.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)

@@ -276,7 +276,7 @@ def tune(
         ``"host:port"`` of a TVM RPC tracker whose servers of that key measure; this machine if no
         tracker is given.
     layouts : bool
-        Whether weights may be packed in other ways than the rules'.
+        Whether to try other packings of weights than the rules'.
     again : bool
         Whether what was found meets the rules once more also where that was decided before, and
         nothing was measured since. With ``trials=1`` nothing else is done.

@@ -14,7 +14,7 @@ WINS = 0.98  # What was found takes the rule's place below this ratio of times.
 HARM = 1.02  # No task may come to more when a layout is chosen for the sake of others.
 HEATS = 3  # the fastest that meet the rule: times measured one after the other are not that exact
 # The best of several was lucky in that heat, and a process may favour one kernel by where its
-# memory lies: it meets the rule again in so many processes, each compiled anew.
+# memory lies: it meets the rule again in this many processes, each compiled anew.
 FINALS = 3
 HEAT_SECONDS, FINAL_SECONDS = 2.0, 1.0
 FEWEST, MOST = 5, 100  # rounds

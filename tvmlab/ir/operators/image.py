@@ -17,7 +17,7 @@ from .. import graph
 from ..table import arguments, native, stands_for
 from ..types import Tensor, differ, plain, result, view
 from ..windows import by_axis, convolution, depthwise, padding, pooled
-from .common import Values, ints, need_dims
+from .common import Values, ints
 
 _IMPLIED = ("channels", "kernel_size")
 
@@ -225,7 +225,11 @@ def _upsampling(data: relax.Expr, **a: Any) -> relax.Expr:
     sizes = by_axis(view("nn.upsampling", "data", data.ty), a["layout"], "NCHW")
     if not all(isinstance(sizes[axis], int) for axis in "HW"):
         raise RelayError("the data's height and width are not known", where="nn.upsampling")
-    shape = [round(sizes[axis] * a[f"scale_{axis.lower()}"]) for axis in "HW"]
+    scales = {axis: a[f"scale_{axis.lower()}"] for axis in "HW"}
+    if not all(0 < scale <= 2**16 for scale in scales.values()):
+        what = f"the scales are {scales}; they are numbers above 0 and at most 65536"
+        raise RelayError(what, where="nn.upsampling")
+    shape = [round(sizes[axis] * scale) for axis, scale in scales.items()]
     return op.image.resize2d(
         data,
         relax.ShapeExpr(shape),
@@ -236,23 +240,3 @@ def _upsampling(data: relax.Expr, **a: Any) -> relax.Expr:
         rounding_method="",
         cubic_alpha=-0.5,
     )
-
-
-@stands_for("nn.depth_to_space", "data", "block_size:int=1 layout:str=NCHW mode:str=DCR")
-def _depth_to_space(data: relax.Expr, block_size: int, layout: str, mode: str) -> relax.Expr:
-    block, name = block_size, "nn.depth_to_space"
-    if block < 1 or mode not in ("DCR", "CDR"):
-        what = f'block_size is {block} and mode "{mode}": a positive number and DCR or CDR are '
-        raise RelayError(what + "needed", where=name)
-    need_dims(data.ty, f"{name} data")
-    known = view(name, "data", data.ty)
-    n, c, h, w = (by_axis(known, layout, "NCHW")[axis] for axis in "NCHW")
-    if isinstance(c, int) and c % block**2:
-        raise RelayError(f"{c} along C is no multiple of {block**2}", where=known.where)
-    first = op.permute_dims(data, [layout.index(axis) for axis in "NCHW"])
-    channels, depth_first = c // block**2, mode == "DCR"
-    split = [block, block, channels] if depth_first else [channels, block, block]
-    parts = op.reshape(first, [n, *split, h, w])
-    turned = op.permute_dims(parts, [0, 3, 4, 1, 5, 2] if depth_first else [0, 1, 4, 2, 5, 3])
-    made = op.reshape(turned, [n, channels, h * block, w * block])
-    return op.permute_dims(made, ["NCHW".index(axis) for axis in layout])

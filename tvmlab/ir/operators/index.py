@@ -16,8 +16,6 @@ from ..table import native, stands_for
 from .common import Values, Written, ints, need_dims, need_dtype, need_rank, rank
 from .common import axes as counted
 
-native("collapse_sum_like", "data collapse_type")
-
 
 def _strided_slice(
     data: relax.Expr,
@@ -196,7 +194,7 @@ def _arange_back(call: relax.Call) -> Written | None:
 native(
     "arange",
     "start stop step",
-    # Relay prints the operands a second time, as attributes.
+    # Relay prints the operands again, as attributes.
     "start:any=None stop:any=None step:any=None dtype:str",
     to_relax=lambda *bounds, dtype, **_: op.arange(*map(_immediate, bounds), dtype=dtype),
     from_relax=_arange_back,

@@ -13,11 +13,10 @@ import numpy as np
 from tvm import ir, relax
 from tvm.relax import op
 
-from ...errors import RelayError
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
 from ..windows import batch_matmul_shape, dense_shape
-from .common import Values, Written, axes, need_dims, need_dtype, need_rank, rank
+from .common import Values, Written, need_dtype, need_rank, rank
 
 
 def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
@@ -253,31 +252,3 @@ def _norm(name: str, spec: str) -> None:
 _norm("nn.layer_norm", _SPEC.format(-1))
 _norm("nn.instance_norm", _SPEC.format(1))
 _norm("nn.group_norm", f"num_groups:int=0 {_SPEC.format(1)}")
-
-
-def _scalar(value: float, like: relax.Expr) -> relax.Expr:
-    return relax.const(value, need_dtype(like.ty, "normalization data"))
-
-
-@stands_for(
-    "nn.lrn",
-    "data",
-    "size:int=5 axis:int=1 bias:float=2.0 alpha:float=0.0001 beta:float=0.75",
-    defaults={"alpha": 0.00001},
-)
-def _lrn(
-    data: relax.Expr, size: int, axis: int, bias: float, alpha: float, beta: float
-) -> relax.Expr:
-    if size % 2 == 0:
-        raise RelayError(f"size is {size}; it has to be odd", where="nn.lrn, size")
-    shape = need_dims(data.ty, "nn.lrn data")
-    (axis,) = axes([axis], len(shape), "nn.lrn data")
-    widths = [0] * (2 * len(shape))
-    widths[2 * axis] = widths[2 * axis + 1] = size // 2
-    squares = op.nn.pad(op.multiply(data, data), widths)
-    total = op.strided_slice(squares, [axis], [0], [shape[axis]])
-    for start in range(1, size):
-        part = op.strided_slice(squares, [axis], [start], [shape[axis] + start])
-        total = op.add(total, part)
-    base = op.add(op.multiply(total, _scalar(alpha / size, data)), _scalar(bias, data))
-    return op.divide(data, op.power(base, _scalar(beta, data)))

@@ -230,11 +230,6 @@ native(
 )
 
 
-@stands_for("broadcast_to_like", "data broadcast_type")
-def _broadcast_to_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
-    return op.broadcast_to(data, need_dims(other.ty, "broadcast_to_like broadcast_type"))
-
-
 @stands_for("layout_transform", "data", "src_layout:str dst_layout:str")
 def _layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
     axes = [src_layout.find(axis) for axis in dst_layout]

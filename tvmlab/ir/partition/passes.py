@@ -45,14 +45,8 @@ class MergeComposite:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-
-        def merge(body: relax.Expr, _: str) -> relax.Expr:
-            made = root = graph.inline_bindings(body, functions=True)
-            for name, pattern, check in self.table:
-                made = cut_graph(pattern, made, {"Composite": name}, check)
-            return body if made.same_as(root) else made
-
-        return change_bodies(mod, merge)
+        cuts = [({"Composite": name}, pattern, check) for name, pattern, check in self.table]
+        return change_bodies(mod, lambda body, _: cut_graph(cuts, body), functions=True)
 
 
 def _entry(entry: Any) -> tuple[str, DFPattern, Callable[[relax.Expr], Any]]:

@@ -81,15 +81,16 @@ class Regions:
                 what = f"one operand is inside of a part of {first.compiler!r}, another is in none"
                 fix = "put compiler_begin on each operand that comes from outside"
                 raise RelayError(what, where=_name_of(node), fix=fix)
-            self.merge(region, first)
+            if (other := self.now(region)) is not first:
+                first.inputs += other.inputs  # marks between the two stay in the lists
+                first.outputs += other.outputs
+                self.merge(other, first)
         self._of[graph.key(node)] = first
 
     def merge(self, source: Region, into: Region) -> None:
-        """Make one region of two. Marks between them stay in its lists."""
+        """Make one region of two, whose lists of marks stay as they are."""
         source = self.now(source)
         if source is not into:
-            into.inputs += source.inputs
-            into.outputs += source.outputs
             into.members |= source.members
             self._merged[source] = into
 

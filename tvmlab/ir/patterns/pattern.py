@@ -54,7 +54,7 @@ class Matcher:
 
     def visit(self, pattern: DFPattern, expr: Node) -> bool:
         """Return whether a part of the pattern matches a part of the graph."""
-        if isinstance(expr, ir.Op):
+        if type(expr) is ir.Op:
             expr = OperatorName(expr, names_of(expr))
         before = self.found.get(pattern) if self.once else None
         if before:
@@ -118,6 +118,10 @@ class DFPattern:
         values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
         lists = [value if isinstance(value, list) else [value] for value in values]
         return [part for one in lists for part in one if isinstance(part, DFPattern)]
+
+    def roots(self) -> frozenset[str] | None:
+        """Return Relay's names of the operators that all matches call; None where others match."""
+        return None
 
     def match(self, expr: relax.Expr) -> bool:
         """Return whether an expression matches (see the function `match`)."""
@@ -184,6 +188,10 @@ class ExprPattern(DFPattern):
             return isinstance(expr, OperatorName) and bool(self.names & expr.names)
         return bool(tvm_ffi.structural_equal(self.expr, expr))
 
+    def roots(self) -> frozenset[str] | None:
+        """Return the operator's names, so that a call pattern can ask its operator."""
+        return self.names or None
+
 
 class VarPattern(DFPattern):
     """Matches a variable of this name, or any if the name is empty."""
@@ -207,7 +215,7 @@ class WildcardPattern(DFPattern):
     pattern: DFPattern | None = None
 
     def redirect_to(self, pattern: DFPattern) -> None:
-        """Let another pattern stand here, even one that this is part of: recursion."""
+        """Match what another pattern matches, even one that this is part of: recursion."""
         self.pattern = pattern
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
@@ -223,6 +231,11 @@ class CallPattern(DFPattern):
     def is_call(self, *names: str) -> bool:
         """Return whether the pattern is for calls of an operator with one of these names."""
         return isinstance(self.op, ExprPattern) and not self.op.names.isdisjoint(names)
+
+    def roots(self) -> frozenset[str] | None:
+        """Return the names of the operators called: see `_associated` for the two of a quotient."""
+        quotient = self.is_call("multiply", "divide")
+        return frozenset(["multiply", "divide"]) if quotient else self.op.roots()
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.Call):
@@ -338,6 +351,11 @@ class AltPattern(DFPattern):
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
+
+    def roots(self) -> frozenset[str] | None:
+        """Return the names of both alternatives."""
+        left, right = self.left.roots(), self.right.roots()
+        return None if left is None or right is None else left | right
 
 
 class TypePattern(DFPattern):

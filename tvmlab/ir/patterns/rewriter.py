@@ -6,6 +6,7 @@ overlaps an earlier one, or whose inner expressions are used outside of it, does
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from ..graph import inline_bindings, key
 from ..module import infer_type, normalize
 from . import pattern as p
 from .pattern import DFPattern, Found, Matcher
-from .view import DominatorTree, OperatorName, View, in_form_of
+from .view import DominatorTree, OperatorName, View, in_form_of, is_partitioned
 
 __all__ = ["DFPatternCallback", "partition", "rewrite", "rewrite_functions"]
 
@@ -134,24 +135,32 @@ def partition(
         asked for a constant.
     """
     root = inline_bindings(expr, functions=True)
-    return in_form_of(expr, root, cut_graph(pattern, root, attrs or {}, check))
+    return in_form_of(expr, root, cut_graph([(attrs or {}, pattern, check)], root))
 
 
-def cut_graph(
-    pattern: DFPattern, root: relax.Expr, attrs: dict[str, Any], check: Callable[[relax.Expr], Any]
+Cut = tuple[dict[str, Any], DFPattern, Callable[[relax.Expr], Any]]
+"""The attributes of the functions, the pattern and the check of one call of `partition`."""
+
+
+def cut_graph(cuts: Sequence[Cut], root: relax.Expr) -> relax.Expr:
+    """Put the matches of patterns in a graph without bindings into functions (`partition`)."""
+    tree = DominatorTree(root, View())
+    for cut in cuts:
+        # Relay does not cut out a function that nothing calls.
+        if not isinstance(cut[1], p.FunctionPattern):
+            made = _replace(cut[1], tree, functools.partial(_cut_out, cut, tree.view))
+            tree = tree if made.same_as(tree.root) else DominatorTree(made, tree.view)
+    return tree.root
+
+
+def _cut_out(
+    cut: Cut, view: View, pre: relax.Expr, post: relax.Expr, match: Match, done: _Done
 ) -> relax.Expr:
-    """Put each match of a pattern in a graph without bindings into a function (`partition`)."""
-    if isinstance(pattern, p.FunctionPattern):
-        return root  # Relay does not cut out a function that nobody calls.
-
-    def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
-        if not bool(check(pre)):
-            return post
-        made = match.as_function(view, attrs)
-        return graph.typed(relax.Call(made, [done[key(one)] for one in match.inputs]))
-
-    view = View()
-    return _replace(pattern, root, change, view)
+    attrs, _, check = cut
+    if not bool(check(pre)):
+        return post
+    made = match.as_function(view, attrs)
+    return graph.typed(relax.Call(made, [done[key(one)] for one in match.inputs]))
 
 
 DFPattern.partition = partition  # as a method too, which Relay's patterns have
@@ -161,28 +170,28 @@ _Done = dict[int, relax.Expr]  # the new expressions, by the keys of the old one
 
 def _replace(
     pattern: DFPattern,
-    root: relax.Expr,
+    tree: DominatorTree,
     change: Callable[[relax.Expr, relax.Expr, Match, _Done], relax.Expr],
-    view: View,
 ) -> relax.Expr:
     """Rebuild a graph, with ``change(pre, post, match, done)`` in the place of each match."""
-    tree = DominatorTree(root, view)
-    matches = _Finder(pattern, tree).matches()
+    matches, view = _Finder(pattern, tree).matches(), tree.view
     if not matches:
-        return root
-    done: _Done = {}
-    for node in tree.order:
-        done[key(node)] = post = view.rebuild(node, [done[key(part)] for part in view.parts(node)])
-        if key(node) in matches:
-            done[key(node)] = change(node, post, matches[key(node)], done)
-    return done[key(root)]
+        return tree.root
+    done, new = _Done(), list(tree.order)
+    for place, (node, parts) in enumerate(zip(tree.order, tree.parts, strict=True)):
+        if any(new[part] is not tree.order[part] for part in parts):
+            new[place] = view.rebuild(node, [new[part] for part in parts])
+        if (match := matches.get(key(node))) is not None:
+            new[place] = change(node, new[place], match, done)
+        done[key(node)] = new[place]
+    return new[-1]
 
 
 def _rewrite_once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
     def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
         return _apply(rule, pre, post, match.found, done)
 
-    return _replace(p.checked(rule.pattern), root, change, View())
+    return _replace(p.checked(rule.pattern), DominatorTree(root, View()), change)
 
 
 def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModule:
@@ -212,11 +221,15 @@ def attribute(function: relax.Function, name: str) -> str:
 
 
 def change_bodies(
-    mod: tvm.IRModule, change: Callable[[relax.Expr, str], relax.Expr], casts: bool = True
+    mod: tvm.IRModule,
+    change: Callable[[relax.Expr, str], relax.Expr],
+    casts: bool = True,
+    functions: bool = False,
 ) -> tvm.IRModule:
     """Replace the body of each Relax function, a graph, by ``change(body, name of the function)``.
 
-    Functions of other compilers stay, and without `casts` those with a `match_cast`.
+    Functions of other compilers stay, and without `casts` those with a `match_cast`. With
+    `functions` the bodies of functions inside are graphs too.
     """
     made = {}
     with graph.no_collection():
@@ -229,7 +242,9 @@ def change_bodies(
             has_cast = any(isinstance(one, relax.MatchCast) for one in bindings)
             if compiled or (has_cast and not casts):
                 continue
-            before = inline_bindings(function.body)
+            before = inline_bindings(function.body, functions)
+            if isinstance(before, relax.SeqExpr):  # a body of one binding is no `let`
+                before = inline_bindings(inline_bindings(function.body), functions)
             after = change(before, str(var.name_hint))
             if not after.same_as(before):
                 made[var] = graph.to_anf(function.params, after, function.attrs)
@@ -330,24 +345,34 @@ def _annotation(expr: relax.Expr) -> ir.Type | None:
     return found if graph.has_type(expr) else None
 
 
+def _is_leaf(pattern: DFPattern) -> bool:
+    """Return whether a pattern has no parts, or any operands or fields match it."""
+    if isinstance(pattern, p.TuplePattern):
+        return pattern.fields is None
+    return pattern.args is None if isinstance(pattern, p.CallPattern) else not pattern.parts()
+
+
 class _Finder:
     """Finds all matches in a graph, as PatternGrouper in TVM's ``dataflow_matcher.cc`` does."""
 
     def __init__(self, pattern: DFPattern, tree: DominatorTree) -> None:
         self.parts = p.patterns(pattern)
+        # The parts that match what a match reads, and those whose matches lie inside of one.
+        self.leaves = [part for part in self.parts if _is_leaf(part)]
+        self.inner = [
+            part for part in self.parts if isinstance(part, (p.DominatorPattern, p.FunctionPattern))
+        ]
         self.tree, self.view = tree, tree.view
         self.taken: set[int] = set()
         self.tried = 0
 
     def matches(self) -> dict[int, Match]:
-        matcher, matches = Matcher(self.tree), {}
-        partitioned: set[int] = set()
-        for expr in reversed(self.tree.order):
-            if key(expr) in self.taken:
+        matcher, matches, pattern = Matcher(self.tree), {}, self.parts[-1]
+        roots = pattern.roots()
+        for expr in reversed(self.tree.order if roots is None else self.tree.calls(roots)):
+            if key(expr) in self.taken or is_partitioned(expr):
                 continue
-            if isinstance(expr, relax.Function) and "PartitionedFromPattern" in expr.attrs:
-                partitioned.update(key(inner) for inner in self.view.order(expr))
-            if key(expr) in partitioned or not matcher.match(self.parts[-1], expr):
+            if not matcher.match(pattern, expr):
                 continue
             inputs = self._inputs(matcher.found)
             ends = frozenset(map(key, inputs))
@@ -363,31 +388,31 @@ class _Finder:
         """List what the smallest parts of the pattern matched, in the pattern's order."""
         # What is on a dominator's path or in a matched function is no input.
         inner: set[int] = set()
-        for pattern in self.parts:
-            if isinstance(pattern, p.DominatorPattern):
-                for part in (pattern.parent, pattern.path):
+        for whole in self.inner:
+            if isinstance(whole, p.DominatorPattern):
+                for part in (whole.parent, whole.path):
                     inner.update(map(key, found.get(part, ())))
-            if isinstance(pattern, p.FunctionPattern):
-                for match in found.get(pattern, ()):
+            else:
+                for match in found.get(whole, ()):
                     inner.update(map(key, [*self.view.order(match), *match.params]))
         inputs: dict[int, relax.Expr] = {}
-        for pattern in self.parts:
+        for pattern in self.leaves:
             # A constant stays inside where the pattern asks for a constant.
             inlined: tuple[Any, ...] = (OperatorName, ir.Op, relax.Function)
             if isinstance(pattern, (p.ConstantPattern, p.ExprPattern)):
                 inlined += (ir.GenericConst,)
             for match in found.get(pattern, ()):
-                for expr in self._leaves(pattern, match):
-                    if not isinstance(expr, inlined) and key(expr) not in inner:
+                for expr in self._read_by(pattern, match):
+                    if type(expr) not in inlined and key(expr) not in inner:
                         inputs.setdefault(key(expr), expr)
         return list(inputs.values())
 
-    def _leaves(self, pattern: DFPattern, match: p.Node) -> list[p.Node]:
-        if isinstance(pattern, p.TuplePattern) and pattern.fields is None:
+    def _read_by(self, pattern: DFPattern, match: p.Node) -> list[p.Node]:
+        if isinstance(pattern, p.TuplePattern):
             return list(match.fields)
-        if isinstance(pattern, p.CallPattern) and pattern.args is None:
-            return list(self.view.call(match).operands)
-        return [] if pattern.parts() else [match]
+        return (
+            list(self.view.call(match).operands) if isinstance(pattern, p.CallPattern) else [match]
+        )
 
     def _is_separable(self, root: relax.Expr, inside: list[relax.Expr]) -> bool:
         """Return whether no other match and no expression outside uses the inner expressions."""

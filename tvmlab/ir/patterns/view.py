@@ -50,35 +50,49 @@ def _own_names(op: ir.Op) -> frozenset[str]:
     return frozenset([str(op.name).removeprefix("relax.").removeprefix("relay.")])
 
 
+def is_partitioned(expr: relax.Expr) -> bool:
+    """Return whether `partition` made a function: nothing in it is matched again."""
+    return type(expr) is relax.Function and "PartitionedFromPattern" in (expr.attrs or {})
+
+
 class View:
     """The parts of each expression of a graph, as Relay has them; each call is read once."""
 
     def __init__(self) -> None:
+        # The expressions stay beside what is known of them, so that no address is used again.
         self._calls: dict[int, tuple[relax.Call, RelayCall]] = {}
+        self._parts: dict[int, tuple[relax.Expr, list[relax.Expr]]] = {}
 
     def call(self, call: relax.Call) -> RelayCall:
         """Read a call; the same call gives the same `RelayCall` each time."""
-        if key(call) not in self._calls:
+        place = key(call)
+        if place not in self._calls:
             found = table.written(call)
             if found is not None:
                 row, operands, values = found
                 head = OperatorName(call.op, frozenset([row.name]))
                 made = RelayCall(head, list(operands), values, row)
             elif isinstance(call.op, ir.Op):
-                made = RelayCall(OperatorName(call.op, _own_names(call.op)), list(call.args), {})
+                made = RelayCall(OperatorName(call.op, _own_names(call.op)), call.args[:], {})
             else:
                 values = dialect.attributes(call) if isinstance(call.attrs, ir.DictAttrs) else {}
-                made = RelayCall(call.op, list(call.args), values)
-            self._calls[key(call)] = call, made
-        return self._calls[key(call)][1]
+                made = RelayCall(call.op, call.args[:], values)
+            self._calls[place] = call, made
+        return self._calls[place][1]
 
     def names(self, expr: relax.Expr) -> frozenset[str]:
         """Return Relay's names of the operator that an expression calls, if it calls one."""
-        head = self.call(expr).head if isinstance(expr, relax.Call) else None
+        head = self.call(expr).head if type(expr) is relax.Call else None
         return head.names if isinstance(head, OperatorName) else frozenset()
 
     def parts(self, expr: relax.Expr) -> list[relax.Expr]:
         """List the parts of an expression, in the order in which Relay visits them."""
+        known = self._parts.get(place := key(expr))
+        if known is None:
+            known = self._parts[place] = expr, self._read_parts(expr)
+        return known[1]
+
+    def _read_parts(self, expr: relax.Expr) -> list[relax.Expr]:
         # By the exact class: `isinstance` of Relax's abstract classes would take most of the time.
         kind = type(expr)
         if kind is relax.Call:
@@ -89,7 +103,7 @@ class View:
         if kind is relax.If:
             return [expr.cond, body_of(expr.true_branch), body_of(expr.false_branch)]
         if kind is relax.Function:
-            return [body_of(expr.body)]
+            return [] if is_partitioned(expr) else [body_of(expr.body)]
         if kind is relax.SeqExpr:
             let = let_binding(expr)
             return [body_of(expr)] if let is None else [let.value, let.var, body_of(expr.body)]
@@ -97,9 +111,8 @@ class View:
 
     def order(self, root: relax.Expr, leaves: frozenset[int] = frozenset()) -> list[relax.Expr]:
         """List a graph's expressions, parts before the whole, without the parts of `leaves`."""
-        return list(
-            graph.post_order(root, lambda expr: [] if key(expr) in leaves else self.parts(expr))
-        )
+        parts = self.parts if not leaves else lambda e: [] if key(e) in leaves else self.parts(e)
+        return [expr for expr, _ in graph.walk(root, parts)]
 
     def rebuild(self, expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
         """Make an expression again from other parts; the same object where no part differs."""
@@ -114,8 +127,9 @@ class View:
         if call is None or call.row is None:
             return graph.rebuild(expr, new)
         changed = {key(a): b for a, b in zip(old, new, strict=True) if not a.same_as(b)}
-        if changed.keys() <= {key(arg) for arg in expr.args}:
-            return graph.rebuild(expr, [changed.get(key(arg), arg) for arg in expr.args])
+        args = expr.args[:]
+        if changed.keys() <= set(map(key, args)):
+            return graph.rebuild(expr, [changed.get(key(arg), arg) for arg in args], old=args)
         return infer_type(call.row.to_relax(list(new), call.attributes))
 
 
@@ -142,6 +156,19 @@ class DominatorTree:
     def order(self) -> list[relax.Expr]:
         """The graph's expressions, parts before the whole."""
         return self.view.order(self.root)
+
+    def calls(self, names: frozenset[str]) -> list[relax.Expr]:
+        """List the calls of operators with these names, in order."""
+        places = {place for name in names for place in self._calls.get(name, ())}
+        return [self.order[place] for place in sorted(places)]
+
+    @cached_property
+    def _calls(self) -> dict[str, list[int]]:
+        calls: dict[str, list[int]] = {}
+        for place, expr in enumerate(self.order):
+            for name in self.view.names(expr):
+                calls.setdefault(name, []).append(place)
+        return calls
 
     def inputs(self, expr: relax.Expr) -> list[relax.Expr]:
         """List what an expression computes from: no function called, nothing that a `let` binds."""
@@ -170,16 +197,21 @@ class DominatorTree:
         return {key(expr): place for place, expr in enumerate(self.order)}
 
     @cached_property
+    def parts(self) -> list[list[int]]:
+        """The places of the parts of each expression of `order`."""
+        places = self._place
+        return [[places[key(part)] for part in self.view.parts(expr)] for expr in self.order]
+
+    @cached_property
     def _users(self) -> list[list[int]]:
         users: list[list[int]] = [[] for _ in self.order]
-        for place, expr in enumerate(self.order):
-            parts = self.view.parts(expr)
-            if isinstance(expr, relax.SeqExpr) and len(parts) == 3:
+        for place, parts in enumerate(self.parts):
+            if len(parts) == 3 and isinstance(self.order[place], relax.SeqExpr):
                 value, var, body = parts
-                users[self._place[key(value)]].append(self._place[key(var)])
+                users[value].append(var)
                 parts = [body]
             for part in parts:
-                users[self._place[key(part)]].append(place)
+                users[part].append(place)
         return users
 
     @cached_property
@@ -206,7 +238,7 @@ class DominatorTree:
         return children
 
 
-# How operators may be fused, by the numbers of TVM's include/tvm/relay/op_attr_types.h.
+# How operators can be fused, by the numbers of TVM's include/tvm/relay/op_attr_types.h.
 _ELEMENTWISE = """
     abs acos acosh asin asinh atan atanh bitwise_not cast ceil clip copy cos cosh erf exp floor
     isfinite isinf isnan log log10 log2 logical_not negative nn.leaky_relu nn.relu ones_like
@@ -220,9 +252,8 @@ _BROADCAST = """
     subtract where
 """
 _INJECTIVE = """
-    concatenate gather gather_nd layout_transform nn.batch_flatten nn.depth_to_space nn.pad
-    nn.space_to_depth nn.upsampling qnn.concatenate repeat reshape reverse split squeeze stack
-    strided_slice take tile transpose
+    concatenate gather gather_nd layout_transform nn.batch_flatten nn.pad nn.upsampling
+    qnn.concatenate repeat reshape reverse split squeeze stack strided_slice take tile transpose
 """
 _REDUCTION = "all any argmax argmin max mean min prod sum variance"
 _FUSABLE = """

@@ -211,14 +211,9 @@ class Cursor:
         self.depth -= 1
         return made
 
-    def stated(self, token: Token) -> ir.Type | None:
-        """Return the type in a comment right behind a token, such as ``Tensor[(3), int8]``."""
-        found = _TYPE_COMMENT.match(self.text, token.start + len(token.value))
-        return Cursor(found["type"]).type() if found else None
-
 
 _WORD = r"[A-Za-z_]\w*"
-# In the order of how often they come; what starts alike stands longest first.
+# In the order of how often they come; the longest first where two start alike.
 _TOKEN = re.compile(
     rf"""
       [ \t\r\n\ufeff]+
@@ -241,7 +236,6 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_TYPE_COMMENT = re.compile(r"\s*/\*\s*ty=(?P<type>.*?)\s*(?:span=.*?)?\*/", re.DOTALL)
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 _UNCLOSED = {
     **{'"': "A string", "/*": "A comment"},

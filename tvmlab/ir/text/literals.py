@@ -26,7 +26,7 @@ MAX_RANK = 64
 MAX_NUMBERS = 10_000
 """The largest number of numbers in an attribute, such as the places where ``split`` cuts."""
 
-# What stands behind a number, by its dtype.
+# The suffix of a number, by its dtype.
 _INTEGERS = {"int16": "i16", "int32": "", "int64": "i64"}
 _FLOATS = {"float16": "f16", "float32": "f", "float64": "f64"}
 
@@ -256,6 +256,6 @@ _NUMBER = re.compile(
 _INTEGER = re.compile(r"[+-]?\d{1,40}")
 _FITS = "write a number that fits"
 _SUFFIXES = "Relay's suffixes are f, f16, f32, f64 and i, i8, i16, i32, i64"
-# A dot or slash stands between the parts of a name, not at its ends nor beside another.
+# A dot or slash is between the parts of a name, not at its ends nor beside another.
 _UNWRITTEN = re.compile(r"[^A-Za-z0-9_./]|[./](?![A-Za-z0-9_])|^[./]")
 _WORD = re.compile(r"[A-Za-z_]")

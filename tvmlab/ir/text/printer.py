@@ -26,13 +26,10 @@ from ..graph import no_collection
 from . import literals
 from .metadata import BOXED, CONSTANT, MetadataWriter
 
-__all__ = ["FRAGMENT", "astext"]
+__all__ = ["astext"]
 assert operators  # importing it fills the table
 
 Printable: TypeAlias = tvm.IRModule | relax.Expr
-
-FRAGMENT = "relay.fragment"
-"""The attribute of a function that was read from a bare fragment of Relay text."""
 
 _PRINTED_TYPES = (relax.TensorType, ir.TupleType, relax.FuncType)
 _HEADER = '#[version = "0.0.5"]\n'
@@ -58,8 +55,7 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     Returns
     -------
     str
-        Text of version 0.0.5, of which `tvmlab.relay.fromtext` makes the same module. A module that
-        was read from a bare fragment is printed as one.
+        Text of version 0.0.5, of which `tvmlab.relay.fromtext` makes the same module.
 
     Raises
     ------
@@ -96,16 +92,12 @@ class _Printer:
         self._statements: dict[int, str] = {}  # by key, lines that are not %number = ...
         self._types: dict[int, str | None] = {}
         self._scopes: list[Scope] = []
-        self._free = False  # whether variables may be unbound
+        self._free = False  # whether variables can be unbound
 
     def text(self, mod: Printable) -> str:
         """Print all but the metadata section."""
-        if not isinstance(mod, tvm.IRModule):
-            return _HEADER + self.alone(mod)
-        main = mod["main"] if len(mod.functions) == 1 and "main" in mod else None
-        if isinstance(main, relax.Function) and FRAGMENT in (main.attrs or {}):
-            return self.fragment(main)
-        return _HEADER + self.module(mod)
+        is_module = isinstance(mod, tvm.IRModule)
+        return _HEADER + (self.module(mod) if is_module else self.alone(mod))
 
     def module(self, mod: tvm.IRModule) -> str:
         """Print the functions, in the order of their names as Relay does."""
@@ -129,18 +121,6 @@ class _Printer:
             return f"fn {self._function(expr, '')}" + self._comment(expr.ty)
         self._free = True
         return "\n".join(self._scope(expr, ""))
-
-    def fragment(self, function: relax.Function) -> str:
-        """Print the lines of a body alone; the result is a numbered line too."""
-        for param in function.params:
-            is_constant = param.name.startswith("meta[")
-            text = param.name + self._comment(param.ty) if is_constant else self._name(param)
-            self._memo[graph.key(param)] = text
-        *lines, last = self._scope(function.body, "  ")
-        if self.section and any(param.name.startswith("meta[") for param in function.params):
-            what = "A fragment has parameters named like constants, meta[...], and constants"
-            raise RelayError(what, fix="bind the parameters to their values with BindParams")
-        return "\n".join([*lines, f"  %{self._numbers} = {last.strip()};\n"])
 
     def _function(self, function: relax.Function, indent: str) -> str:
         inner = [self._declared(param) for param in function.params]
@@ -242,7 +222,7 @@ class _Printer:
             return f"{self._use(node.callee)}({', '.join(inputs)})"
         for attribute in node.row.attributes:
             value, usual = node.attributes[attribute.name], attribute.default
-            # Where a number may be whole or not, 1 is not 1.0; nowhere is -0.0 the same as 0.0.
+            # Where a number can be whole or not, 1 is not 1.0; nowhere is -0.0 the same as 0.0.
             exact = attribute.kind != "number" or type(value) is type(usual)
             exact = exact and str(value) != "-0.0"
             if usual is table.REQUIRED or value != usual or not exact:
@@ -376,7 +356,7 @@ class Scope:
                     continue
                 done.add(node.key)
                 for part in parts if callee is None else [*parts, callee]:
-                    # What a let binds stands in its line.
+                    # What a let binds is in its line.
                     if part.kind not in _UNPLACED and (node.kind, part.kind) != ("let", "tuple"):
                         place(part)
                 events.append((node, False))

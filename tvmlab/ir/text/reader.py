@@ -24,7 +24,6 @@ from ..graph import MAX_SCOPES, Sizes, check_size, has_type, no_collection, type
 from . import literals
 from .lexer import Cursor, Token
 from .metadata import load_params
-from .printer import FRAGMENT
 
 assert operators  # the import fills the table
 
@@ -47,8 +46,8 @@ def fromtext(
     Parameters
     ----------
     text : str or bytes
-        In UTF-8 where it is bytes. A module, ``def @main(...) { ... }``, or a bare body or
-        expression, whose free variables become parameters of ``main``. The version is 0.0.5.
+        In UTF-8 where it is bytes. A module, ``def @main(...) { ... }``, or one expression, whose
+        variables, declared with ``free_var``, become the parameters of ``main``.
     params : dict of str to array, or path, optional
         Values for parameters of ``main``, which become constants; or the path of a file that
         `tvm.runtime.save_param_dict` wrote.
@@ -119,10 +118,7 @@ class _Reader(Cursor):
         self.params = params
         self.signatures: dict[str, _Signature] = {}
         self.variables: dict[str, ir.GlobalVar] = {}
-        # The parameters of a bare body, in the order of the text, and the scope that binds them.
-        self.free: dict[str, relax.Var] = {}
-        self.outermost: _Scope | None = None
-        self.fragment = False
+        self.free: list[relax.Var] = []  # what free_var declares
         self.literals: dict[str, ir.GenericConst] = {}
         self.types: dict[tuple[Any, ...], ir.Type] = {}
         self.sizes: Sizes = {}
@@ -190,26 +186,17 @@ class _Reader(Cursor):
         return found
 
     def bare(self) -> relax.Function:
-        """Read a body with no function around it, as notes and messages quote it.
-
-        Its free variables become parameters, and so do the constants of the metadata section if
-        there is none. Their type is the one that ``free_var`` declares, or the one that a comment
-        behind a constant states, or unknown.
-        """
+        """Read a function without a name, or a body with no function around it."""
         token = self.token
         if self.accept("fn"):
             made = self.function(self.signature(token), None, {})
             if not self.at_end():
                 raise self.unexpected("nothing after the function")
             return made.with_attr("global_symbol", "main")
-        self.outermost = self.scope(None, token)
-        kinds = {token.kind for token in self.tokens}
-        sequence = self.sequence(self.outermost, [], "{" not in kinds, bare=True)
-        attrs: dict[str, Any] = {"global_symbol": "main"}
-        if self.fragment and "free_var" not in kinds:
-            attrs[FRAGMENT] = 1
-        made = ir.make_node("ir.DictAttrs", **attrs)
-        return relax.Function(list(self.free.values()), sequence, attrs=made)
+        plain = all(token.kind != "{" for token in self.tokens)
+        sequence = self.sequence(self.scope(None, token), [], plain, bare=True)
+        attrs = ir.make_node("ir.DictAttrs", global_symbol="main")
+        return relax.Function(self.free, sequence, attrs=attrs)
 
     def signature(self, token: Token) -> _Signature:
         """Read a function from its parameters up to its body; `token` is where errors point."""
@@ -287,12 +274,8 @@ class _Reader(Cursor):
         return sequence
 
     def body(self, scope: _Scope, plain: bool, bare: bool) -> relax.Expr:
-        """Emit a body's bindings and return its result, an output in a dataflow block.
-
-        A bare body can end in a binding of ``%0``; it is a fragment then.
-        """
+        """Emit a body's bindings and return its result, an output in a dataflow block."""
         start = self.tokens[self.at - (self.tokens[self.at - 1].kind == "{")]
-        self.fragment = False
         while not self.ends(self.at):
             token = self.token
             if self.accept("let"):
@@ -310,9 +293,10 @@ class _Reader(Cursor):
                 scope.names[name] = self.emit(value, scope, token, name)
             elif self.accept("free_var"):
                 if not bare:
-                    raise self.error(token, "free_var stands at the start of a bare body only")
+                    raise self.error(token, "free_var belongs in front of a whole expression")
                 name = self.take("LOCAL").value[1:]
-                self.parameter(name, self.declared_type(":"))
+                scope.names[name] = relax.Var(name, self.declared_type(":") or _UNKNOWN)
+                self.free.append(scope.names[name])
                 self.take(";")
             elif self.next_is("GRAPH", "="):
                 name = token.value[1:]
@@ -321,9 +305,6 @@ class _Reader(Cursor):
                 self.at += 2
                 value = self.expression(scope)
                 self.take(";")
-                self.fragment = bare and self.at_end()
-                if self.fragment:
-                    return self.result(value, scope, plain, token)
                 scope.names[name] = self.bound(value, scope, token)
             else:
                 value = self.expression(scope)
@@ -422,10 +403,7 @@ class _Reader(Cursor):
                     self.literals[token.value] = made
                 return self.literals[token.value]
             case "META":
-                free = self.outermost is not None and self.metadata.start is None
-                if not free or "relay.Constant" not in token.value:
-                    return self.placed(token, self.metadata.constant, token.value)
-                return self.free.get(token.value) or self.parameter(token.value, self.stated(token))
+                return self.placed(token, self.metadata.constant, token.value)
             case "NAME":
                 return self.operator_call(token, scope)
             case "GLOBAL":
@@ -452,7 +430,7 @@ class _Reader(Cursor):
         return self.checked(token, relax.Tuple(fields))
 
     def local(self, token: Token, scope: _Scope) -> relax.Expr:
-        """Look a variable up; fields can stand behind its name: ``%x.0``."""
+        """Look a variable up; fields can follow its name: ``%x.0``."""
         name, fields = token.value[1:], list[str]()
         while name not in scope.names:
             head, dot, index = name.rpartition(".")
@@ -462,10 +440,8 @@ class _Reader(Cursor):
             fields.append(index)
         found = scope.names.get(name)
         if found is None:
-            if self.outermost is None or token.kind == "GRAPH" or name in scope.names:
-                known = [f"%{name}" for name, value in scope.names.items() if value is not None]
-                raise self.unknown(token, "value", known)
-            return self.parameter(token.value[1:], None)
+            known = [f"%{name}" for name, value in scope.names.items() if value is not None]
+            raise self.unknown(token, "value", known)
         for index in reversed(fields):
             found = self.field(token, self.bound(found, scope, token), index)
         return found
@@ -500,15 +476,7 @@ class _Reader(Cursor):
                 self.attribute(values)
             else:
                 operands.append(self.leaf(scope))
-        value = self.operation(token, token.value, operands, values)
-        # Where a parameter has no type, the type in the comment behind the call is known at least.
-        if self.outermost is not None and literals.write_type(value.ty) is None:
-            stated = self.stated(self.tokens[self.at - 1])
-            if stated is not None and isinstance(value, relax.Call):
-                self.check_type(token, "The result", stated, value)
-                value = relax.Call(value.op, value.args, value.attrs, value.ty_args)
-                relax.expr._update_type(value, stated)
-        return value
+        return self.operation(token, token.value, operands, values)
 
     def operation(
         self, token: Token, name: str, operands: list[relax.Expr], given: dict[str, Any]
@@ -553,11 +521,6 @@ class _Reader(Cursor):
         else:
             self.types[signature] = typed(value).ty
         return value
-
-    def parameter(self, name: str, type_: ir.Type | None) -> relax.Var:
-        assert self.outermost is not None
-        self.free[name] = self.outermost.names[name] = var = relax.Var(name, type_ or _UNKNOWN)
-        return var
 
 
 def _text(type_: ir.Type) -> str:

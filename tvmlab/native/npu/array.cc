@@ -101,7 +101,7 @@ void Machine::Execute(const Matmul& m) {
     for (int64_t p = 0; p < pixels; ++p) std::copy(bias.begin(), bias.end(), sums + p * channels);
   }
   const Gather gather(sram_.data(), m);
-  // Whole tiles; in the last one there may be rows of another pixel, whose sums are thrown away.
+  // Whole tiles; in the last one there can be rows of another pixel, whose sums are thrown away.
   const int64_t tiles = std::clamp<int64_t>(kGathered / depth / kTile, 1, CeilDiv(pixels, kTile));
   float* rows = Room(rows_, tiles * kTile * depth);
   for (int64_t first = 0; first < pixels; first += tiles * kTile) {

@@ -22,7 +22,7 @@ struct Event {  // Python reads rows of an int64 array
 
 class Recorder {
  public:
-  // Calls `main`, as event of depth 0; calls that the machine reports meanwhile stand inside.
+  // Calls `main`, as event of depth 0; calls that the machine reports meanwhile are inside.
   void Run(const ffi::Function& main, ffi::PackedArgs arguments) {
     open_.clear();
     Begin("main", arguments);

@@ -88,7 +88,7 @@ def _planned(
         values = [storages[name] for name in (*layer.inputs, layer.output)]
         kept, sram = resident.kept, Residency.SRAM
         places = tuple(sram if value.made in kept else home(value) for value in values)
-        # A result that stays may be stored too.
+        # A result that stays can be stored too.
         stored = places[-1] if out.tensor is None else home(out)
         if shape.images == 1 or Residency.NCHW not in (*places, stored):
             shape = shape.flat()
@@ -136,7 +136,7 @@ class _Resident:
 
 
 class BufferPool:
-    """Equal buffers that are used in turn; the pool remembers what each holds."""
+    """Equal buffers that are used alternately; the pool remembers what each holds."""
 
     def __init__(self, addresses: list[int]) -> None:
         self.addresses = addresses

@@ -31,7 +31,7 @@ READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
     "relax.reshape": ("reshape", read.view),
 }
 CONVERT = "convert one to the other first (relax.transform.ConvertLayout)"
-#: What may stand behind such an operator in a match.
+#: What can follow such an operator in a match.
 BEHIND = (
     *("relax.clip", "relax.maximum", "relax.minimum"),
     *("relax.qnn.requantize", "relax.relay.nn.bias_add"),
@@ -44,7 +44,9 @@ def find(root: relax.Expr) -> LayerMatch:
     what = name.removeprefix("relax.") or type(root).__name__
     check(name in READERS, f"no pattern takes {what}")
     match = Composite.of(root)
-    check(match.name() == what, f"nothing takes what stands behind {what} together with it")
+    check(
+        match.name() == what, f"no pattern takes the operators that follow {what} together with it"
+    )
     return READERS[name][1](match)
 
 
@@ -63,7 +65,7 @@ def _name(root: relax.Expr) -> str:
 
 def kind(root: relax.Expr) -> str:
     """Return the name of a match in the pattern table, such as ``"conv2d"``; empty if of none."""
-    name = READERS[_name(root)][0] if _name(root) in READERS else ""
+    name, _ = READERS.get(_name(root), ("", None))
     by_channel = name == "conv2d" and read.by_channel(core(root))
     return f"depthwise_{name}" if by_channel else name
 

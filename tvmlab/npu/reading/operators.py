@@ -113,7 +113,7 @@ def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and the shape of a tensor whose sizes are known."""
     ty = expr.ty
     check(isinstance(ty, relax.TensorType), f"{what} is no tensor")
-    sizes = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else []
+    sizes = ty.shape.values[:] if isinstance(ty.shape, relax.ShapeExpr) else []
     known = [int(size) for size in sizes if isinstance(size, (int, tirx.IntImm))]
     fixed = len(known) == ty.ndim
     check(fixed, f"{what} has a size that is not known before it runs", "fix its shape")
@@ -286,8 +286,9 @@ def dense(match: Composite) -> LayerMatch:
 
 def by_channel(call: relax.Call) -> bool:
     """Return whether each channel of a qnn.conv2d is convolved by itself, to one channel."""
-    order, shape = str(call.attrs["kernel_layout"]), getattr(call.args[1].ty, "shape", None) or ()
-    size = dict(zip(order, shape, strict=False))
+    shape = getattr(call.args[1].ty, "shape", None)
+    sizes = shape.values[:] if isinstance(shape, relax.ShapeExpr) else []
+    size = dict(zip(str(call.attrs["kernel_layout"]), sizes, strict=False))
     return bool(size.get("I") == 1 and size.get("O") == int(call.attrs["groups"]))
 
 
@@ -471,7 +472,7 @@ def _pool(match: Composite, a: Any, kind: PoolKind, numbers: Any, count_pad: boo
     data, what = match.call.args[0], match.name().removeprefix("nn.").removeprefix("qnn.")
     dtype, shape = tensor(data, "the data")
     check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
-    check(match.root.same_as(match.call), f"something stands behind {what}")
+    check(match.root.same_as(match.call), f"an operator follows {what}")
     layout = _layout(a["layout"], a["out_layout"])
     kernel = _steps(a, "pool_size", what)
     window, pads = _window(kernel, a, what), _pads(a, what)
@@ -515,7 +516,7 @@ def view(match: Composite) -> LayerMatch:
     data = match.call.args[0]
     (_, before), (_, after) = tensor(data, "the data"), tensor(match.root, "the result")
     check(not isinstance(data, ir.GenericConst), "it reshapes a constant", "fold constants")
-    check(match.root.same_as(match.call), "something stands behind the reshape")
+    check(match.root.same_as(match.call), "an operator follows the reshape")
     image, row = (before, after) if len(before) == 4 else (after, before)
     layouts = [
         layout

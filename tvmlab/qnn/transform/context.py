@@ -58,7 +58,9 @@ class Context:
         """Return a constant; equal ones are shared."""
         array = np.array(value, dtype, order="C")
         key = (dtype, array.shape, array.tobytes())
-        return self._constants.setdefault(key, relax.const(array, dtype))
+        if key not in self._constants:
+            self._constants[key] = relax.const(array, dtype)
+        return self._constants[key]
 
     def params(self, value: QuantizedValue | QuantParams) -> list[relax.Expr]:
         """Return the constants of a scale (float64 where it is, else float32) and a zero point."""

@@ -32,7 +32,7 @@ from .values import NotQuantizable, QuantizedValue, QuantParams, common_dtype, k
 _FINE = 2.0**12
 # A float32 number is rounded by at most this part of itself, twice in a product.
 _FLOATS = 2.0**-23
-# Beyond this there may be no room for both sides and their sum.
+# Beyond this there can be no room for both sides and their sum.
 _ROOM = 2.0**30
 
 

@@ -66,7 +66,7 @@ class FakeQuantizationToInteger:
     Raises
     ------
     InputError
-        If the rounding is none of these, or, when the pass runs, a scale is zero, negative or not
+        If the rounding is another one, or, when the pass runs, a scale is zero, negative or not
         finite, or a zero point is out of its dtype's range.
 
     Notes

@@ -373,10 +373,10 @@ def _biased(site: Site, sums: QuantizedValue, whole: Array, ty: Any) -> relax.Ex
     return site.bind(call, "biased", ty=reading.with_dtype(ty, "int32"))
 
 
-# ONNX Runtime computes a batch normalization that stands alone in float32: dequantize, multiply,
-# add, quantize. Its input has 8 bits, so each channel has 256 results. The integer form's bias has
-# units of 1/32767 of a step; nearly always the nearest one gives the same 256 results, and where a
-# result is that near to a half-way case, a neighbour does.
+# ONNX Runtime computes a batch normalization without a convolution in float32: dequantize,
+# multiply, add, quantize. Its input has 8 bits, so each channel has 256 results. The integer form's
+# bias has units of 1/32767 of a step; nearly always the nearest one gives the same 256 results, and
+# where a result is that near to a half-way case, a neighbour does.
 
 
 def _inputs(value: QuantizedValue) -> Array:

@@ -19,7 +19,7 @@ from . import reading
 T = TypeVar("T")
 # `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.
 _SCALES_APART = 2.0**30
-# So many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
+# This many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
 _STEPS_APART = 2.0**20
 
 
@@ -125,7 +125,7 @@ class QuantizedValue:
         """Refuse scales too far apart, a lost step, and integers beyond int32."""
         apart = np.max(self.scale.astype(np.float64)) / params.scale
         require(apart < _SCALES_APART, "its scale and that of its result are 2**30 apart")
-        require(self.error <= params.scale / 2, "it may be off by more than half a step")
+        require(self.error <= params.scale / 2, "it can be off by more than half a step")
         inside = self.reach / params.scale + abs(params.zero) < INT32[1]
         require(params.dtype != "int32" or inside, "its values could be beyond int32")
 
@@ -133,7 +133,7 @@ class QuantizedValue:
         """Refuse an operand whose requantize within an operator would be refused, or wrap."""
         reach = self.reach / params.scale + abs(params.zero)
         require(reach < _STEPS_APART, "its scales are too far apart")
-        require(self.error <= params.scale / 4, "it may be off by more than a quarter of a step")
+        require(self.error <= params.scale / 4, "it can be off by more than a quarter of a step")
 
     def integer_limit(self, limit: float, end: int, sign: int) -> int:
         """Return a limit of a clip as an integer; `end` where no value is beyond the limit."""

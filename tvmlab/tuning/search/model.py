@@ -123,7 +123,7 @@ TUNERS = {
 
 
 def find_tuner(name: str) -> Tuner:
-    """Return the tuner of a name; raise TuningError or ToolchainError if there is none."""
+    """Return the tuner of a name; raise TuningError or ToolchainError if there is no such tuner."""
     if name not in TUNERS:
         raise TuningError(
             f"there is no tuner named {name!r}", fix=f"take one of these: {', '.join(TUNERS)}"

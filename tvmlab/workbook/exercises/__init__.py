@@ -12,7 +12,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Find a check in the modules of this package, which are imported when it is asked for."""
+    """Find a check in the modules of this package, which are imported at its first use."""
     for module in ("programs", "graphs") if name.startswith("check_") else ():
         if found := getattr(import_module(f".{module}", __name__), name, None):
             return found

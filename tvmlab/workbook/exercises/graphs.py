@@ -36,7 +36,7 @@ LATENCY = 8  # with fewer sums in progress, each waits for itself
 RANGES = [(0.0, 2.0), (-1.2, 2.0), (-4.0, 0.0), (0.5, 2.0), (-3.0, -1.0), (-0.7, 2.0)]
 LOWEST, HIGHEST = -128, 127  # of an int8
 ENOUGH = 1.01  # times the smallest scale, because a rounded zero point costs a part of a step
-STEP = 0.05  # how far the mended network's result may be off: its last scale and a little more
+STEP = 0.05  # how far the repaired network's result can be off: its last scale and a little more
 
 DIGITS = (64, 64, 3, 3)  # the largest weights in the network of the digits
 PICTURES = [*range(19), 25]  # the last is nowhere as bright as a scan can be
@@ -103,7 +103,7 @@ def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) 
     """
     judge.of_type(sixteen, Executable, "sixteen", "an executable: compile what you load")
     declared, wanted = sixteen.signature.inputs[0].shape, (16, *pictures.shape[1:])
-    loose = [f": {size} may be any number" for size in declared if isinstance(size, str)]
+    loose = [f": {size} can be any number" for size in declared if isinstance(size, str)]
     why = f"the executable takes {declared}, expected {wanted}{''.join(loose[:1])}"
     require(declared == wanted, why)
     found = np.asarray(sixteen(pictures[:16])).argmax(axis=1)
@@ -379,7 +379,7 @@ def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) 
     steps = call(by_hand)
     for place, step in enumerate(steps):
         fix = f": call it, {step.__name__}()" if callable(step) else ""
-        what = f"what stands at {place} in the list is no instruction{fix}"
+        what = f"item {place} of the list is not an instruction{fix}"
         require(isinstance(step, Instruction), what)
     try:
         sums, moved, cycles = run(steps)
@@ -414,7 +414,7 @@ def check_dense_pattern(dense_pattern: Function) -> str:
         "a second ReLU": relax.op.nn.relu(relax.op.nn.relu(layer)),
     }
     missed = [what for what, graph in takes.items() if not pattern.match(graph)]
-    why = f"it does not take {' nor '.join(missed)}: weights and bias may be anything"
+    why = f"it does not take {' nor '.join(missed)}: weights and bias can be anything"
     require(not missed, why)
     taken = [what for what, graph in leaves.items() if pattern.match(graph)]
     require(not taken, f"it takes too much: {', '.join(taken)}")

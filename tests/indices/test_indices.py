@@ -11,12 +11,12 @@ import tvm_ffi
 from tvm import relax
 
 import tvmlab
-from tests.ir.indices import Program, X, agree, exported, taking
+from tests.indices.modules import Program, X, agree, exported, taking
 from tests.oracles.models import quickly
 from tests.runtime.deployed import refused
 from tvmlab.compiler import simplify
 from tvmlab.errors import CompileError, OutOfRangeError
-from tvmlab.ir.indices import CheckIndices, NormalizeIndices
+from tvmlab.indices import CheckIndices, NormalizeIndices
 
 
 @pytest.mark.parametrize("mode", ["fast", "clip", "wrap"])

@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ...errors import CompileError
+from ..errors import CompileError
 
 ANALYZER = tvm.sym.Analyzer()
 

@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
-from ...errors import CompileError, ModelError, TvmlabError
-from ..graph import is_call
+from ..errors import CompileError, ModelError, TvmlabError
+from ..ir.graph import is_call
 from .loops import (
     CONDITIONS,
     UNCHECKED,

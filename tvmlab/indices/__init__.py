@@ -2,13 +2,13 @@
 
 Upstream's kernels do not check indices, so an index that is negative or too large accesses memory
 outside the tensor. `CheckIndices` puts a small function before each operator of
-`tvmlab.ir.indices.operators`. The function counts negative indices from the end of the axis, as
+`tvmlab.indices.operators`. The function counts negative indices from the end of the axis, as
 Python does, and raises `tvmlab.errors.OutOfRangeError` where an index is outside. The check is an
 assertion in TIR, so it also holds in a saved executable and in C++.
 
 Upstream's importers assume that symbolic sizes fit: that a slice with a symbolic bound lies inside
 its tensor, or that a tensor can be reshaped. These assumptions become assertions, see
-`tvmlab.ir.indices.loops`.
+`tvmlab.indices.loops`.
 
 A kernel on a GPU cannot raise an error: there, indices are clipped, and sizes stay unchecked.
 """
