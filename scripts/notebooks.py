@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +32,18 @@ NOTEBOOKS = ROOT / "notebooks"
 TRANSLATIONS = NOTEBOOKS / "zh"
 CELL_TIMEOUT = 900  # seconds
 TOOL_TAG = "needs-"  # A cell that uses a tool of `make lab-tools` has a tag for the tool.
+# The Debian package of each tool of `make lab-tools`.
+LAB_TOOLS = dict(
+    line.split()[:2]
+    for line in (ROOT / "tvmlab/assets/lab-tools.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+)
+# Commands that fail if the kernel forbids to trace processes, as in many containers.
+TRIALS = {
+    "perf": ("record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "true"),
+    "strace": ("-o", "/dev/null", "true"),
+    "ltrace": ("-o", "/dev/null", "true"),
+}
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s]+)(?=\))")
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -54,11 +68,18 @@ def missing_tools(cell: NotebookNode) -> list[str]:
     """Return a sentence for each tool in a cell's tags that cannot be used on this machine."""
     tags = cell.metadata.get("tags", [])
     tools = [tag.removeprefix(TOOL_TAG) for tag in tags if tag.startswith(TOOL_TAG)]
-    if not tools:
-        return []
-    from tvmlab.workbook import lab_tools  # Slow, and most cells need no tools.
+    return [reason for tool in tools if (reason := missing_tool(tool)) is not None]
 
-    return [reason for tool in tools if (reason := lab_tools.missing(tool)) is not None]
+
+@functools.cache
+def missing_tool(tool: str) -> str | None:
+    """Return a sentence on what a tool of `make lab-tools` lacks, or None if it works."""
+    if shutil.which(tool) is None:
+        return f"{tool} is not on this machine: `make lab-tools` (Debian's {LAB_TOOLS[tool]})"
+    trial = TRIALS.get(tool)
+    if trial and subprocess.run([tool, *trial], capture_output=True, timeout=30).returncode:
+        return f"{tool} is on this machine, but the kernel does not let it look at processes"
+    return None
 
 
 def canonical(notebook: NotebookNode) -> NotebookNode:

@@ -37,7 +37,8 @@ def spoken(path: Path) -> Iterator[str]:
     if path.suffix == ".ipynb":
         for cell in json.loads(text)["cells"]:
             source = "".join(cell["source"])
-            yield from [source] if cell["cell_type"] == "markdown" else strings(source)
+            whole = cell["cell_type"] == "markdown" or source.startswith("%%")
+            yield from [source] if whole else strings(source)
     else:
         yield from strings(text) if path.suffix == ".py" else [text]
 

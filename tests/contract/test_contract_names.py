@@ -20,7 +20,8 @@ def cells() -> Iterator[tuple[str, list[str]]]:
     for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
         found = json.loads(path.read_text(encoding="utf-8"))["cells"]
         sources = ["".join(cell["source"]) for cell in found if cell["cell_type"] == "code"]
-        yield path.name, [re.sub(r"(?m)^[%!].*$", "", source) for source in sources]
+        python = [source for source in sources if not source.startswith("%%")]
+        yield path.name, [re.sub(r"(?m)^[%!].*$", "", source) for source in python]
 
 
 def used(sources: list[str]) -> Iterator[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from notebooks import missing_tool
 from tests.short import ALL
 from tvmlab.support import toolchain
-from tvmlab.workbook import lab_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tvmlab/native", "tests/native")
@@ -18,7 +18,7 @@ HEADERS = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*
 
 
 def need(tool: str) -> None:
-    if reason := lab_tools.missing(tool):
+    if reason := missing_tool(tool):
         pytest.skip(reason)
 
 

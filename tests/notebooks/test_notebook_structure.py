@@ -16,9 +16,8 @@ from urllib.parse import unquote
 import pytest
 from nbformat import NotebookNode
 
-from notebooks import ROOT, TOOL_TAG, dumps, load
+from notebooks import LAB_TOOLS, ROOT, TOOL_TAG, dumps, load
 from tests.notebooks.checked import IGNORED, PATHS, STRICT, tags, texts
-from tvmlab.workbook import lab_tools
 
 NOTEBOOKS = {path: load(path) for path in PATHS}
 TITLES = {path.name: notebook.metadata.tvmlab.title for path, notebook in NOTEBOOKS.items()}
@@ -126,7 +125,7 @@ def cells(path: Path, notebook: NotebookNode) -> Iterator[str]:
 def tags_known(path: Path, notebook: NotebookNode) -> Iterator[str]:
     # nbval ignores an unknown tag without a word, and obeys comments that no tag shows.
     known = {IGNORED, "raises-exception", "tvm-only", "given"} | {
-        TOOL_TAG + tool for tool in lab_tools.PACKAGES
+        TOOL_TAG + tool for tool in LAB_TOOLS
     }
     for cell in notebook.cells:
         if set(tags(cell)) - (known if cell.cell_type == "code" else set()):
@@ -136,12 +135,12 @@ def tags_known(path: Path, notebook: NotebookNode) -> Iterator[str]:
 
 
 def tools_asked_for(path: Path, notebook: NotebookNode) -> Iterator[str]:
-    """The cell informs a reader without the tool; the tests read its tags and skip it."""
+    """A shell cell has a tag for each tool that it runs; the tests skip it without the tool."""
     for cell in code_cells(notebook):
-        first = re.match(r"if lab_tools\.here\((.*)\):\n", cell.source)
-        asked = [TOOL_TAG + tool for tool in re.findall(r'"([^"]*)"', first[1])] if first else []
-        if sorted(asked) != sorted(tag for tag in tags(cell) if tag.startswith(TOOL_TAG)):
-            yield f"{cell.id}: asks for {asked}, tags {tags(cell)}"
+        if cell.source.startswith("%%bash"):
+            tools = set(re.findall(r"[\w-]+", cell.source)) & set(LAB_TOOLS)
+            if missing := {TOOL_TAG + tool for tool in tools} - set(tags(cell)):
+                yield f"{cell.id}: lacks the tags {sorted(missing)}"
 
 
 def compared(path: Path, notebook: NotebookNode) -> Iterator[str]:

@@ -6,7 +6,6 @@ import linecache
 import math
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from tvm_ffi import structural_equal
 from tvmlab.exercises import graphs, judge, programs
 from tvmlab.exercises.judge import Wrong, call, difference, same_shape, same_values
 
+from notebooks import LAB_TOOLS, missing_tool
 from tvmlab import exercises, models
 from tvmlab.errors import InputError, ToolchainError
-from tvmlab.workbook import lab_tools
 
 
 def hint(function: Callable[..., object], *arguments: object, **named: object) -> str:
@@ -221,12 +220,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def own_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A PATH of one empty folder, and nothing remembered."""
+    """A PATH of one empty folder, and no cached result."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    lab_tools.missing.cache_clear()
+    missing_tool.cache_clear()
     yield tmp_path
-    lab_tools.missing.cache_clear()
+    missing_tool.cache_clear()
 
 
 def program(folder: Path, name: str, code: int = 0) -> None:
@@ -234,22 +232,18 @@ def program(folder: Path, name: str, code: int = 0) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_a_missing_tool_names_its_package(
-    own_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_tool_names_its_package(own_path: Path) -> None:
     program(own_path, "nm")
-    assert lab_tools.here("nm")
-    assert not lab_tools.here("pahole", "nm", "pidstat")
-    assert capsys.readouterr().out == (
-        "skipped: pahole is not on this machine: `make lab-tools` (Debian's dwarves)\n"
-        "skipped: pidstat is not on this machine: `make lab-tools` (Debian's sysstat)\n"
+    assert missing_tool("nm") is None
+    assert missing_tool("pahole") == (
+        "pahole is not on this machine: `make lab-tools` (Debian's dwarves)"
     )
 
 
 @pytest.mark.parametrize("tool", ["perf", "strace"])
 def test_a_tool_that_the_kernel_stops_is_missing(own_path: Path, tool: str) -> None:
     program(own_path, tool, code=1)
-    assert lab_tools.missing(tool) == (
+    assert missing_tool(tool) == (
         f"{tool} is on this machine, but the kernel does not let it look at processes"
     )
 
@@ -265,4 +259,4 @@ def test_make_lab_tools_installs_every_package_of_the_list(own_path: Path) -> No
     update, install = said.read_text().splitlines()
     assert "update" in update
     names = re.sub(r".* --no-install-recommends ", "", install).split()
-    assert names == sorted(set(lab_tools.PACKAGES.values()))
+    assert names == sorted(set(LAB_TOOLS.values()))

@@ -12,7 +12,7 @@ from typing import Any
 
 #: Public modules by the room that they are in: ``tvmlab.bench`` is ``tvmlab.measure.bench``.
 ROOMS = {"batch_norm": "ir", "bench": "measure", "data": "support", "deploy": "runtime"}
-ROOMS |= {"exercises": "workbook", "lab_tools": "workbook", "operators": "measure"}
+ROOMS |= {"exercises": "workbook", "operators": "measure"}
 ROOMS |= {"package": "runtime", "profiling": "runtime", "remote": "runtime"}
 ROOMS |= {"target": "support", "toolchain": "support"}
 
