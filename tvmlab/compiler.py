@@ -23,7 +23,7 @@ from .support.target import as_target, spelled, split_target
 from .support.wording import telling
 
 if TYPE_CHECKING:
-    from .records.records import Records
+    from .records.file import Records
 
 __all__ = ["compile", "cut", "simplify"]
 
@@ -165,7 +165,7 @@ def _recorded(
     if target.kind.name != "llvm":
         what = f"records hold schedules for CPUs, and the target is of kind {target.kind.name}"
         raise CompileError(what, where=f"target {spelled(target)}", fix="leave the records out")
-    from .records.records import Recorded
+    from .records.file import Recorded
 
     return Recorded(records, target)
 

@@ -12,7 +12,7 @@ from tvm import s_tir
 from tvm.script import tirx as T
 
 from tvmlab.records.entries import Result, Verdict, as_data, target_data
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 OTHER = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})

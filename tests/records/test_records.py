@@ -18,7 +18,7 @@ from tests.records.records import MODULE, TARGET, result, verdict
 from tests.short import examples, fresh
 from tvmlab.errors import RecordError
 from tvmlab.records.entries import Workload, mismatch, normalized, replay, target_data, workload_id
-from tvmlab.records.records import Records, _decode, encode
+from tvmlab.records.file import Records, _decode, encode
 from tvmlab.schedule.machine import DOTS
 
 
@@ -177,7 +177,7 @@ import os, sys
 from tvmlab.support.importing import leave_pytorch_out
 leave_pytorch_out()
 from tvmlab.records.entries import Result
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 
 def start(name):
     if child := os.fork():

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 from tvmlab.tuning.extract import Task, Variant
 from tvmlab.tuning.kernels import Measure, Outcome
 from tvmlab.tuning.report import Report

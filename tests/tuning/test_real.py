@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 from tests.short import examples
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 
 CHILD = """
 import os, signal, sys, time
@@ -16,7 +16,7 @@ sys.path.insert(0, {tests!r})
 from tvmlab.support.importing import leave_pytorch_out
 leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 from tvmlab.tuning.session import tune_tasks
 
 class Telling(FakeMeasurer):

@@ -18,7 +18,7 @@ from tests.tuning.searches import (
 )
 from tvmlab.errors import TuningError
 from tvmlab.records.entries import workload_id
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 from tvmlab.tuning.kernels import Measure, Outcome
 from tvmlab.tuning.search.context import identity
 from tvmlab.tuning.tasksearch import FLIPS, ROUNDING, same_answer

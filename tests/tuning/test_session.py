@@ -9,7 +9,7 @@ import pytest
 from tests.tuning.searches import TARGET, FakeMeasurer, default_time, loops, run, task
 from tvmlab.errors import TuningError
 from tvmlab.records.entries import workload_id
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 from tvmlab.tuning.report import Report, TaskReport
 from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.tasksearch import Options

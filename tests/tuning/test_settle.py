@@ -19,7 +19,7 @@ from tests.tuning.searches import (
     variant,
 )
 from tvmlab.errors import RecordError, TuningError
-from tvmlab.records.records import Records
+from tvmlab.records.file import Records
 from tvmlab.tuning.extract import Task
 from tvmlab.tuning.kernels import Measure, fingerprint
 

@@ -14,7 +14,7 @@ from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .pipeline import STEPS, fused_passes, rules, schedule_passes
 from .prefetch import finish
 from .summary import Kernel, Summary
-from .tile import Layouts, Tile
+from .tile_size import Layouts, Tile
 from .winograd import Squares, WinogradTransform
 from .work import Tally, Work
 

@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 
 from .prefetch import finish
-from .tile import operators
+from .tile_size import operators
 from .work import counted
 
 #: Function attributes: the rule that scheduled it; why none did; the tile that its weights are

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import te, tirx
 
 from .machine import Dot
-from .tile import OPERATOR, Tile
+from .tile_size import OPERATOR, Tile
 
 #: Names of the blocks that the rules look for, and the annotation that says how to tile them.
 CONTRACTION, DEPTHWISE, TILE = "contraction", "depthwise", "tvmlab.tile"

@@ -21,7 +21,7 @@ from . import loops
 from .compute import CONTRACTION, DOT, TILE
 from .machine import Machine
 from .prefetch import Ahead
-from .tile import OPERATOR, STACK
+from .tile_size import OPERATOR, STACK
 
 __all__ = ["Contraction"]
 

@@ -34,7 +34,7 @@ from .compute import (
 )
 from .dot_operands import Factors, source
 from .machine import Machine
-from .tile import OPEN, Layouts, Tile, pixels_of_a_vector
+from .tile_size import OPEN, Layouts, Tile, pixels_of_a_vector
 from .winograd import Squares
 
 __all__ = ["legalizations"]

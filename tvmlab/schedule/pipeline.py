@@ -28,7 +28,7 @@ from .legalize import legalizations
 from .machine import Machine
 from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .staircase import Staircases
-from .tile import Layouts, operators
+from .tile_size import Layouts, operators
 from .winograd import WinogradTransform
 
 __all__ = ["STEPS", "fused_passes", "rules", "schedule_passes"]

@@ -22,7 +22,7 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 from . import loops
 from .compute import Window, contraction, round_up
 from .machine import Machine
-from .tile import MEMORY, Layouts, Tile
+from .tile_size import MEMORY, Layouts, Tile
 
 __all__ = ["INPUT", "OUTPUT", "Squares", "WinogradTransform"]
 

@@ -7,9 +7,9 @@
 `import_database` carry records elsewhere.
 """
 
-from ..records.database import best_of, export_database, import_database, merge
 from ..records.entries import Result, Verdict, replay, workload_id
-from ..records.records import Records
+from ..records.exchange import best_of, export_database, import_database, merge
+from ..records.file import Records
 from .extract import Task, Variant, tasks
 from .kernels import Measure, Outcome
 from .measurers import LocalMeasurer, Measurer, RemoteMeasurer

@@ -17,7 +17,7 @@ from ..errors import TuningError
 from ..frontend.tir import with_main
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
-from ..schedule.tile import operators
+from ..schedule.tile_size import operators
 from .search.context import metaschedule_spaces
 
 # Tiles of an operator that are tried besides the rules' own; tiles of as many channels.

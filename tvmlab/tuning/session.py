@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import TuningError
-from ..records.records import Records
+from ..records.file import Records
 from ..support.wording import several
 from .extract import Task
 from .extract import tasks as tasks_of

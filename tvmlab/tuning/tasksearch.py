@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from ..errors import RecordError
 from ..records.entries import Result, Verdict, as_data, mismatch, replay, target_data
-from ..records.records import Records
+from ..records.file import Records
 from ..support.host import physical_cores, processor_name
 from ..support.wording import several, telling
 from .extract import Task, Variant

@@ -28,7 +28,7 @@ from .entries import (
     target_data,
     workload_id,
 )
-from .records import Records
+from .file import Records
 
 _FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
 _LONG_AGO = "1970-01-01T00:00:00+00:00"  # the same line if it is imported again

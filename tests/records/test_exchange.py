@@ -12,9 +12,9 @@ from tvm.s_tir import meta_schedule
 from tests.records import records as helpers
 from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 from tvmlab.errors import RecordError
-from tvmlab.records.database import best_of, export_database, import_database, merge
 from tvmlab.records.entries import replay, target_data
-from tvmlab.records.records import Records
+from tvmlab.records.exchange import best_of, export_database, import_database, merge
+from tvmlab.records.file import Records
 
 
 @pytest.fixture
