@@ -49,10 +49,8 @@ cross: setup ## fetch TVM's runtime for aarch64 (programs compiled for it need i
 	  --platform manylinux_2_24_aarch64 --implementation cp --python-version 3.12 \
 	  --dest .venv/share/tvmlab -r tvmlab/assets/tvm-aarch64.txt
 
-test-all: cross ## make test in full, other processors emulated, all pages and notebooks in a browser
+test-all: cross ## make test in full, other processors emulated, all pages of the site in a browser
 	TVMLAB_TEST_ALL=1 $(MAKE) test
-	TVMLAB_TEST_ALL=1 PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest \
-	  tests/browser/test_notebooks.py --junitxml=build/browser.xml
 
 notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
 	@$(PY) scripts/notebooks.py $(ARGS)

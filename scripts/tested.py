@@ -33,8 +33,7 @@ of that run. All rows are of one commit. A Python, a system or a version without
 tested.
 
 The form is the command. `make test` leaves out most of the tests that take long. With
-`TVMLAB_TEST_ALL=1` it leaves out none of them, which is `make test-all` without its last step, all
-notebooks in a browser. "Tests" counts what passed in pytest's run of `tests`, "Cells" what passed
+`TVMLAB_TEST_ALL=1`, as in `make test-all`, it leaves out none of them. "Tests" counts what passed in pytest's run of `tests`, "Cells" what passed
 in its run of the notebooks, and "Skipped" what either run skipped for a reason in
 `tests/skips.txt`. "Minutes" is the duration of these two runs, without set-up, lint and types.
 

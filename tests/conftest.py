@@ -99,7 +99,6 @@ LONG = (
     "tuning/test_real.py",
     "runtime/test_remote.py",
     "cli/test_examples.py",
-    "browser/test_notebooks.py",
     "schedule/test_products.py",
     "tuning/test_local.py",
     "qnn/test_property.py",

@@ -96,17 +96,6 @@ def test_no_label_stands_on_anything(
         assert fig.bbox.containsy(box.y1)
 
 
-def test_samples_are_all_drawn_with_a_median_each() -> None:
-    runs = {"a": [3.0, 1.0, 2.0], "b": [5.0]}
-    (axes,) = plot.samples(runs, unit="ms", title="runs").axes
-    dots, bars = axes.lines[::2], axes.lines[1::2]
-    assert [list(line.get_xdata()) for line in dots] == list(runs.values())
-    assert [set(line.get_xdata()) for line in bars] == [{2.0}, {5.0}]
-    assert len({line.get_marker() for line in dots}) == 2
-    assert axes.get_xlim()[0] == 0
-    assert axes.get_xlabel() == "ms (black bar: median)"
-
-
 @settings(max_examples=8)
 @given(st.integers(1, 10), st.integers(1, 8), st.booleans())
 def test_pictures_stand_in_a_grid(count: int, columns: int, colour: bool) -> None:

@@ -18,8 +18,8 @@ from .support.extras import need
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "MARKERS", "Box", "bars", "drawing", "figure", "graphs", "pictures"]
-__all__ += ["roofline", "samples", "show"]
+__all__ = ["COLOURS", "MARKERS", "Box", "bars", "figure", "graphs", "pictures"]
+__all__ += ["roofline", "show"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -72,23 +72,9 @@ def show(fig: Figure, alt: str, caption: str = "") -> None:
     """
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
-    _publish("image/png", base64.b64encode(png.getvalue()).decode("ascii"), alt, caption)
-
-
-def drawing(svg: str, alt: str, caption: str = "") -> None:
-    """Publish an SVG picture in a notebook, as `show` does a figure.
-
-    Parameters
-    ----------
-    svg, alt, caption : str
-        The text of the picture, such as `tvmlab.profiling.flame.svg` gives, and as of `show`.
-    """
-    _publish("image/svg+xml", svg, alt, caption)
-
-
-def _publish(kind: str, data: str, alt: str, caption: str) -> None:
+    data = {"image/png": base64.b64encode(png.getvalue()).decode("ascii"), "text/plain": alt}
     display = need("IPython.display", extra="notebooks")
-    display.publish_display_data({kind: data, "text/plain": alt}, metadata={kind: {"alt": alt}})
+    display.publish_display_data(data, metadata={"image/png": {"alt": alt}})
     if caption:
         display.publish_display_data({"text/markdown": f"*{caption}*", "text/plain": caption})
 
@@ -145,33 +131,6 @@ def bars(
     axes.set_xlabel(unit)
     axes.set_title(title)
     axes.margins(x=0.12)
-    return fig
-
-
-def samples(runs: Mapping[str, Sequence[float]], *, unit: str, title: str = "") -> Figure:
-    """Draw every measured sample as a dot, one row a name, and each row's median as a bar.
-
-    Parameters
-    ----------
-    runs : mapping of str to sequence of float
-        The samples of each name, in the order they were taken.
-    unit, title : str
-        The unit of all samples; the title, empty for none.
-    """
-    import numpy as np
-
-    fig, axes = figure(height=1.1 + 0.5 * len(runs))
-    for row, ((name, values), look) in enumerate(zip(runs.items(), cycle(_LOOKS), strict=False)):
-        # A fixed zigzag keeps equal samples apart without random numbers.
-        offsets = 0.18 * np.sin(2.4 * np.arange(len(values)))
-        axes.plot(values, row + offsets, markersize=4, alpha=0.7, label=name, **look)
-        middle = float(np.median(values))
-        axes.plot([middle, middle], [row - 0.34, row + 0.34], color="black", linewidth=2)
-    axes.set_yticks(range(len(runs)), list(runs))
-    axes.invert_yaxis()
-    axes.set_xlim(left=0)
-    axes.set_xlabel(f"{unit} (black bar: median)")
-    axes.set_title(title)
     return fig
 
 

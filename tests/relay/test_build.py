@@ -61,12 +61,6 @@ def test_the_level_decides_whether_loops_are_scheduled(level: int) -> None:
     assert made.get_params()["w"].same_as(weight)
 
 
-def test_optimize() -> None:
-    optimized, params = relay.optimize(module(), "llvm", params={"w": WEIGHT})
-    assert params == {}
-    assert [param.name for param in optimized["main"].params] == ["data"]
-
-
 def test_targets() -> None:
     made = target.read("llvm -mcpu=x86-64-v3")
     assert str(target.read(None)) == str(tvmlab.host_target())

@@ -107,17 +107,6 @@ def test_constants_and_common_subexpressions() -> None:
         transform.EliminateCommonSubexpr(fskip=lambda _: True)
 
 
-def test_unused_functions() -> None:
-    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
-    mod = relay.IRModule({name: relay.Function([x], relay.nn.relu(x)) for name in ("used", "not")})
-    mod["main"] = relay.Function([y], mod.get_global_var("used")(y))
-    for entries, left in ((None, {"main", "used"}), (["not"], {"main", "used", "not"})):
-        found = transform.RemoveUnusedFunctions(entries)(mod).get_global_vars()
-        assert {var.name_hint for var in found} == left
-    kept = transform.DeadCodeElimination()(mod)
-    assert {var.name_hint for var in kept.get_global_vars()} == {"main", "used", "not"}
-
-
 def test_simplify_inference_leaves_a_scale_and_a_shift() -> None:
     x = relay.var("x", shape=X)
     both = [transform.SimplifyInference(), transform.FoldConstant()]

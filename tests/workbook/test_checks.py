@@ -171,10 +171,6 @@ def as_int8(low: float, high: float) -> tuple[np.float32, np.int8]:
     return np.float32(scale), np.int8(round(-128 - low / scale))
 
 
-def numpy_servers(processes: int, build: float, run: float) -> np.int64:
-    return np.int64(math.ceil(processes * run / build))
-
-
 def numpy_median(candidate: list[int], rule: list[int]) -> np.bool_:
     return np.median(np.array(candidate) / np.array(rule)) < 0.98
 
@@ -202,7 +198,6 @@ def mutated(function: relax.Function) -> relax.Function:
     [
         ("check_choose", lambda *ends: np.array(as_int8(*ends))),
         ("check_choose", as_int8),
-        ("check_servers", numpy_servers),
         ("check_wins", numpy_median),
         ("check_gain", in_float32),
         ("check_drop_one", mutated),

@@ -426,7 +426,6 @@ def _track(args: argparse.Namespace) -> None:
     option("--port", "PORT", "0 is any (%(default)s)", default=0),
     option("--key", "KEY", "the kind of this device, one word (%(default)s)", default="tvmlab"),
     option("--tracker", "HOST:PORT", "the tracker; without one, see `tvmlab run --rpc-server`"),
-    option("--device-seconds", "S", "simulate a device that takes S seconds more", default=0.0),
 )
 def _serve(args: argparse.Namespace) -> None:
     """Measure kernels and run packages for other machines.
@@ -444,7 +443,7 @@ def _serve(args: argparse.Namespace) -> None:
     from ..runtime.tracker import parse_address, serve
 
     tracker = None if args.tracker is None else parse_address(args.tracker)
-    serve(args.host, args.port, args.key, tracker, args.device_seconds)
+    serve(args.host, args.port, args.key, tracker)
 
 
 @command("completion", JSON, option("shell", "SHELL", "bash or zsh", choices=("bash", "zsh")))

@@ -17,7 +17,7 @@ from . import aliases, expr, op, target
 _SOURCES = {
     ".": """analysis build_module dataflow_pattern expr expr_functor frontend graph_executor
         module op testing transform""",
-    ".build_module": "build create_executor load_module optimize",
+    ".build_module": "build create_executor load_module",
     ".expr": """Call Constant Expr FuncType Function GlobalVar If Let Op TensorType Tuple
         TupleGetItem TupleType TupleWrapper Type Var const scalar_type var""",
     ".expr_functor": "ExprFunctor ExprMutator ExprVisitor",

@@ -12,7 +12,6 @@ import tvm
 from tvm import ir, relax
 
 from ..compiler import compile as compile_module
-from ..compiler import simplify
 from ..errors import CompileError, RelayError, TargetError
 from ..ir.module import normalize
 from ..runtime.executable import Executable, load_executable
@@ -22,7 +21,7 @@ from .graph_executor import GraphModule, Started
 from .module import bind_params_by_name, from_expr
 from .target import Executor, Runtime, read
 
-__all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "optimize"]
+__all__ = ["bind_params_by_name", "build", "create_executor", "load_module"]
 
 
 class GraphExecutorFactoryModule:
@@ -136,17 +135,6 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
         known = {name: tensor for name, tensor in tensors.items() if name in names}
         mod = relax.transform.BindParams("main", known)(mod)
     return mod, tensors
-
-
-def optimize(
-    mod: ir.IRModule | relax.Function, target: Any = None, params: Mapping[str, Any] | None = None
-) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Fold batch normalization and constants for inference; the arguments are those of `build`.
-
-    Returns the module, and an empty dictionary, because all parameters are in the module.
-    """
-    read(target)
-    return simplify(_bound(mod, params)[0]), {}
 
 
 class Evaluator:

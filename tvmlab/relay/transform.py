@@ -153,12 +153,6 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
     return _made_of("DeadCodeElimination", 1, run)
 
 
-def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
-    """Drop functions that neither ``main`` nor an entry function calls."""
-    drop = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
-    return _made_of("RemoveUnusedFunctions", 1, drop)
-
-
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
     """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`."""
     name = "EliminateCommonSubexpr"

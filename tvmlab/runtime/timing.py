@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tvm
@@ -21,14 +21,10 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
-from .. import plot
 from ..errors import InputError
 from ..schedule.machine import Dot, Machine
 from ..support.host import host_target, runtime_threads
 from ..support.wording import table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: Units of time, the largest first.
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -98,11 +94,6 @@ class Comparison:
         ]
         found = table(("", "median", "spread", f"over {last}"), rows, left=(0, 3))
         return f"{self.heading}\n{found}" if self.heading else found
-
-    def plot(self, title: str = "") -> Figure:
-        """Draw every candidate's samples, in milliseconds."""
-        runs = {name: [1e3 * s for s in run.samples] for name, run in self.runs.items()}
-        return plot.samples(runs, unit="ms a call", title=title)
 
 
 def measure(

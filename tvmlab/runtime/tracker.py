@@ -101,13 +101,9 @@ def track(host: str, port: int) -> None:
     tracker._tracker_server(_listen(host, port, "tracking"), secrets.token_hex(16))
 
 
-def serve(
-    host: str, port: int, key: str, tracker: tuple[str, int] | None, device_seconds: float = 0.0
-) -> None:
+def serve(host: str, port: int, key: str, tracker: tuple[str, int] | None) -> None:
     """Run a server in this process until Ctrl-C or SIGTERM."""
     listener = _listen(host, port, f"serving {key}")
-    if device_seconds > 0:
-        _say(f"SIMULATED: each measurement takes {device_seconds:g} s more than it does")
     server.logger.setLevel("ERROR")
     multiprocessing.set_start_method("fork", force=True)
     os.register_at_fork(after_in_child=partial(doomed, os.getpid()))
@@ -130,7 +126,7 @@ def serve(
                     ask(connection, TrackerCode.UPDATE_INFO, entry)
                     _say("the tracker knows this server")
                 while True:
-                    _serve_one(listener, connection, place, key, device_seconds)
+                    _serve_one(listener, connection, place, key)
         except (OSError, RemoteError) as error:
             _say(f"no tracker, trying again: {error}")
             time.sleep(_LOOK_SECONDS)
@@ -141,7 +137,6 @@ def _serve_one(
     tracker: socket.socket | None,
     place: tuple[str | None, int],
     key: str,
-    device_seconds: float,
 ) -> None:
     """Offer the server under a new key, and serve the next client."""
     match, misses = key, 0
@@ -161,7 +156,6 @@ def _serve_one(
         except (OSError, ValueError) as error:
             _say(f"{address[0]} was turned away: {error}")
             return
-        time.sleep(device_seconds)
         home = os.getcwd()
         signal.setitimer(signal.ITIMER_REAL, seconds, _LOOK_SECONDS)
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, s_tir, te
+from tvm import relax
 from tvm.relax import dpl
 from tvm_ffi import structural_equal
 
@@ -441,29 +441,3 @@ def check_drop_one(simplified: Function) -> str:
     shown = judge.difference(*(mod["main"].script() for mod in plain))
     require(structural_equal(*plain), f"{why}\n{shown}")
     return "what multiplies by one is gone, the doubling is not"
-
-
-@exercise
-def check_blocked(blocked: Function) -> str:
-    """Check `blocked`, which blocks and vectorizes the schedule of a product of two matrices."""
-    a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "AB")
-    axis = te.reduce_axis((0, SIZE), name="k")
-    c = te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
-    mine, other = (s_tir.Schedule(te.create_prim_func([a, b, c])) for _ in range(2))
-    call(blocked, mine, returns=False)
-    i, j, k = other.get_loops(other.get_sblock("C"))
-    (i_outer, i_inner), (j_outer, j_inner) = other.split(i, [None, 16]), other.split(j, [None, 32])
-    other.reorder(i_outer, j_outer, k, i_inner, j_inner)
-    other.vectorize(j_inner)
-    loops, wanted = (
-        [sch.get(loop) for loop in sch.get_loops(sch.get_sblock("C"))] for sch in (mine, other)
-    )
-    lengths, expected = ([int(loop.extent) for loop in each] for each in (loops, wanted))
-    why = "it computes in another way"
-    if lengths != expected:
-        why = f"the loops, from outside, have the lengths {lengths}, expected {expected}"
-    elif [loop.kind for loop in loops] != [loop.kind for loop in wanted]:
-        why = "the last loop, and no other, should be vectorized"
-    shown = judge.difference(*(sch.mod["main"].script() for sch in (mine, other)))
-    require(structural_equal(mine.mod["main"], other.mod["main"]), f"{why}\n{shown}")
-    return "blocked and vectorized as the old script did"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +42,6 @@ DUELS = [
     ("it is 1 percent faster, which is not enough", False, [99, 99, 99, 198, 198], EVEN),
     ("it is 3 percent faster, which is enough", True, [97, 97, 97, 194, 194], EVEN),
 ]
-# Processes, seconds to build, seconds to run.
-POOLS = [(2, 1, 4), (2, 1, 1), (1, 4, 2), (4, 2, 3), (2, 4, 3), (1, 4, 5), (4, 4, 1)]
 
 MAPS = """\
 55d0c0000000-55d0c0004000 r--p 00000000 fe:00 11  /bin/deploy
@@ -238,23 +234,6 @@ def check_wins(wins: Function) -> str:
 
 
 @exercise
-def check_servers(enough: Function) -> str:
-    """Check `enough`, which says how many servers keep the compilers busy.
-
-    It takes the number of processes that compile, and the seconds to compile and to measure.
-    """
-    for processes, build, run in POOLS:
-        kernels = processes * run / build
-        name = f"enough({processes}, {build}, {run})"
-        found, wanted = judge.whole(call(enough, processes, build, run), name), math.ceil(kernels)
-        waits = f"while a server measures for {run} s, they make {kernels:g} kernels"
-        require(found >= wanted, f"{name} gives {found}, and compilers wait: {waits}")
-        spare = f"{name} gives {found}, and {wanted} would do: a server is spare"
-        require(found <= wanted, spare)
-    return "no compiler waits, no server is spare"
-
-
-@exercise
 def check_words(options: str, folder: Path, *, target: str, shapes: str, linker: str) -> str:
     """Check `options`, a piece of a command line that a shell cuts into words.
 
@@ -298,23 +277,6 @@ def check_damaged_files(damaged_files: Function, package: Path) -> str:
     why = f"{', '.join(damaged)} are damaged, and damaged_files finds {found}"
     require(found == sorted(damaged), why)
     return "it finds each damaged file, and no other"
-
-
-@exercise
-def check_data_begin(data_begin: Function, *, files: Iterable[tuple[int, int]]) -> str:
-    """Check `data_begin`, which finds where the data begin in the bytes of an ``.npy`` file.
-
-    `files` has the format's version and the number of named fields of each file.
-    """
-    for version, fields in files:
-        array = np.zeros(3, [(f"field {place}", "f4") for place in range(fields)])
-        file = io.BytesIO()
-        np.lib.format.write_array(file, array, version=(version, 0))
-        wanted = len(file.getvalue()) - array.nbytes
-        name = f"data_begin for version {version} and {several(fields, 'named field')}"
-        found = judge.whole(call(data_begin, file.getvalue()), name)
-        require(found == wanted, f"{name} gives {found}, expected {wanted}")
-    return "wherever the header ends"
 
 
 @exercise
