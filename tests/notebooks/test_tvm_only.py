@@ -1,10 +1,12 @@
-"""The cells tagged ``tvm-only`` run where `tvmlab` cannot be imported.
+"""The cells tagged ``tvm-only`` need no `tvmlab`.
 
 Cells tagged ``given`` run before them: they load models and data from files, without `tvmlab`.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,14 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from notebooks import CELL_TIMEOUT, NOTEBOOKS, load, missing_needs
 from tests.notebooks.checked import PATHS, tags
+from tests.short import ALL
 
 # The least share of a notebook's code cells that carry the tag, in percent.
 SHARES = {
     "00": 60,
     "02": 60,
     "03": 60,
+    "04": 30,
     "05": 30,
     "06": 30,
     "07": 60,
@@ -44,8 +48,25 @@ def _marked(path: Path, *marks: str) -> list[str]:
     return [cell.source for cell in cells if set(marks) & set(tags(cell))]
 
 
-@pytest.mark.parametrize("path", [p for p in PATHS if _marked(p, "tvm-only")], ids=lambda p: p.stem)
+MARKED = [path for path in PATHS if _marked(path, "tvm-only")]
+
+
+@pytest.mark.parametrize("path", MARKED, ids=lambda path: path.stem)
+def test_marked_cells_name_nothing_of_other_cells(path: Path) -> None:
+    cells = [text for text in _marked(path, "tvm-only", "given") if not text.startswith("%%")]
+    source = "\n\n".join(cells)
+    assert "import tvmlab" not in source
+    assert "from tvmlab" not in source
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821"]
+    ruff += ["--config", "builtins = ['display']"]  # IPython's
+    done = subprocess.run([*ruff, "-"], input=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", MARKED, ids=lambda path: path.stem)
 def test_marked_cells_run_without_tvmlab(path: Path) -> None:
+    if not ALL and path.stem[:2] not in ("00", "05"):
+        pytest.skip("takes long: make test-all")
     if missing := missing_needs(load(path)):
         pytest.skip(f"{path.name} needs {', '.join(missing)}: not on this machine")
     cells = [new_code_cell(text) for text in [REFUSE, *_marked(path, "tvm-only", "given")]]
