@@ -1,4 +1,4 @@
-"""How Sphinx makes the site. `make gallery` prepares what it reads (scripts/gallery.py)."""
+"""Configuration of Sphinx. `make gallery` prepares Sphinx's input (scripts/gallery.py)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ extensions = [
 
 exclude_patterns = ["committed", "tvmlab", "tested.md"]
 
-# Notebooks: the outputs that are committed, and JupyterLab's anchors.
+# Notebooks: use the committed outputs and JupyterLab's anchors.
 nb_execution_mode = "off"
 nb_merge_streams = True
-nb_render_markdown_format = "myst"  # a table that a cell puts out has links to notebooks too
+nb_render_markdown_format = "myst"  # tables in outputs can link to notebooks
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 4
 myst_heading_slug_func = "gallery.heading_anchor"
@@ -28,7 +28,7 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
-napoleon_use_ivar = True  # attributes are described with their class, not once more each
+napoleon_use_ivar = True  # describe attributes with their class only
 napoleon_use_rtype = False
 
 html_theme = "furo"
@@ -46,7 +46,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def skip_foreign(app: Any, kind: str, name: str, member: Any, skip: bool, options: Any) -> bool:
-    """Leave out the names that a module passes on from TVM, which its own site documents."""
+    """Leave out names that a module re-exports from TVM, because TVM's site documents them."""
     module = getattr(member, "__module__", None) or "tvmlab"
     return skip or not module.startswith("tvmlab")
 
@@ -54,10 +54,10 @@ def skip_foreign(app: Any, kind: str, name: str, member: Any, skip: bool, option
 def help_napoleon(
     app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]
 ) -> None:
-    """Rewrite two forms of docstrings that napoleon and Sphinx read as a name with a type."""
-    if kind == "property":  # text before a colon in the first line
+    """Rewrite two docstring forms that napoleon and Sphinx mistake for a name with a type."""
+    if kind == "property":  # text before a colon in the first line would become a type
         lines.insert(0, "")
-    elif kind in ("class", "exception"):  # several attributes with one description
+    elif kind in ("class", "exception"):  # several attributes share a description
         several = re.compile(r"^[\w.]+(?:, [\w.]+)+(?= : |$)")
         lines[:] = [several.sub(lambda names: names[0].replace(", ", ","), line) for line in lines]
 
@@ -65,7 +65,7 @@ def help_napoleon(
 def inform_screen_readers(
     app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
-    """Give the captions of the navigation their level, and a Chinese page its language."""
+    """Set the heading level of navigation captions, and the language of Chinese pages."""
     tree = context["furo_navigation_tree"]
     context["furo_navigation_tree"] = tree.replace(
         'role="heading"', 'role="heading" aria-level="2"'
@@ -75,7 +75,7 @@ def inform_screen_readers(
 
 
 def setup(app: Any) -> None:
-    """Connect what Sphinx calls."""
+    """Connect the functions above to Sphinx's events."""
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", help_napoleon, priority=400)  # before napoleon
     app.connect("html-page-context", inform_screen_readers, priority=900)  # after the theme

@@ -1,14 +1,14 @@
-"""Measure the workbook's networks against other runtimes: tables, and a JSON file.
+"""Compare the speed of the workbook's networks with other runtimes: tables and a JSON file.
 
     python scripts/bench.py                              # everything
-    python scripts/bench.py digits_resnet                # on this network
-    python scripts/bench.py --sections networks,batch    # some of the sections
-    python scripts/bench.py --quick                      # few rounds, to see that it runs
-    python scripts/bench.py --readme                     # measure nothing, quote the last figures
+    python scripts/bench.py digits_resnet                # only this network
+    python scripts/bench.py --sections networks,batch    # only these sections
+    python scripts/bench.py --quick                      # few rounds, to test the script
+    python scripts/bench.py --readme                     # write the last results into README
 
-The figures go to build/bench.json, beside those of other sections that were measured at the same
-commit on the same machine. `--readme` takes from there what README quotes to docs/bench.json, and
-writes it into README. The exit status is 1 where something failed; to miss a bar is no failure.
+The results go to build/bench.json, beside those of other sections from the same commit and machine.
+`--readme` measures nothing: it copies the results that README quotes to docs/bench.json and writes
+them into README. The exit status is 1 if a section failed, and 0 if a value only misses its bar.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from tvmlab.runtime import deploy
 from tvmlab.support.extras import need
 
 OUTPUT = harness.ROOT / "build" / "bench.json"
-# The rounds of a race.
+# Rounds per comparison.
 ROUNDS, QUICK_ROUNDS = 15, 3
-# MetaSchedule's default limit, 30 s, can end before its workers have imported TVM.
+# MetaSchedule's default of 30 s can expire before its workers have imported TVM.
 UPSTREAM_SECONDS = 300.0
 # The same work as `tvmlab compile`, and as the C++ program that runs a package.
 COMPILE = """
@@ -57,16 +57,16 @@ RUN = """
 import sys, numpy as np, tvmlab
 run = tvmlab.load_executable(sys.argv[1])
 found = run.time(np.load(sys.argv[2]), repeats=int(sys.argv[4]), number=1)
-print(f"{1e3 * found.median} ms a call")
+print(f"{1e3 * found.median} ms per call")
 """
 
-#: The candidates of each form of model; the last is the one that the ratios and errors are over.
+#: The candidates per form of model. The last is the reference for ratios and errors.
 CANDIDATES = {
     "float32": ("tvmlab", "PyTorch compiled", "OpenVINO", "ONNX Runtime"),
     "int8": ("tvmlab int8", "tvmlab float32", "OpenVINO", "ONNX Runtime"),
     "tflite int8": ("tvmlab int8", "OpenVINO", "LiteRT"),
 }
-#: The values of a section by the names of the measures; of a race, the candidates' figures.
+#: A section's values by measure, and of a comparison the results of each candidate.
 Found = dict[str, Any]
 
 
@@ -74,9 +74,9 @@ Found = dict[str, Any]
 
 
 def compiled(runtime: str, model: File) -> Any:
-    """Return what a runtime makes of a model file: a function from arrays to arrays.
+    """Load a model file in a runtime; return a function from arrays to arrays.
 
-    The settings are the runtime's defaults, except those that `SETTINGS` of the harness names.
+    The settings are the runtime's defaults, except for those in `SETTINGS` of the harness.
     """
     match runtime:
         case "tvmlab" | "tvmlab float32":
@@ -87,7 +87,7 @@ def compiled(runtime: str, model: File) -> Any:
             return bench.OnnxRuntime(model.path)
         case "PyTorch compiled":
             torch = need("torch", extra="torch")
-            tvmlab.toolchain.compiler()  # without one, PyTorch fails after half a minute
+            tvmlab.toolchain.compiler()  # without a compiler, PyTorch fails after half a minute
             from tvmlab.models import torch_form
 
             return bench.Torch(torch.compile(torch_form.of(network(model.network))))
@@ -114,7 +114,7 @@ def compiled(runtime: str, model: File) -> Any:
 
 
 def ready(runtime: str, model: File, key: str = "call") -> tuple[np.ndarray, float]:
-    """Get a model ready on a runtime; return its first result, and the seconds until then."""
+    """Prepare a model in a runtime; return its first result and the seconds until then."""
     x = model.input()
     start = time.perf_counter()
     run = compiled(runtime, model)
@@ -126,9 +126,9 @@ def ready(runtime: str, model: File, key: str = "call") -> tuple[np.ndarray, flo
 
 
 def raced(name: str, rounds: int, form: str) -> Found:
-    """Race the candidates on a model of a form.
+    """Compare the candidates on a model in one form.
 
-    int8 is what ONNX Runtime's quantizer makes: static QDQ, a scale per channel.
+    ONNX Runtime's quantizer writes the int8 form: static QDQ with per-channel scales.
     """
     ours, *_, over = CANDIDATES[form]
     outputs, figures, processes = {}, {}, {}
@@ -140,7 +140,7 @@ def raced(name: str, rounds: int, form: str) -> Found:
                 outputs[each], _ = process.do(ready, each, model)
                 processes[each] = process
             except ToolchainError as error:  # not installed
-                # Without us or the reference there is nothing to measure.
+                # Without tvmlab or the reference there is nothing to compare.
                 if each == over or each.startswith("tvmlab"):
                     raise
                 figures[each] = {"absent": " ".join(str(error).split())}
@@ -158,7 +158,7 @@ def raced(name: str, rounds: int, form: str) -> Found:
 
 
 def batch(name: str, rounds: int) -> Found:
-    """Measure the time per image in a batch of 16, over that of a single image."""
+    """Measure the time per image in a batch of 16, relative to a batch of 1."""
     turns = {}
     with Process("tvmlab") as process:
         for size in ("1", "16"):
@@ -169,7 +169,7 @@ def batch(name: str, rounds: int) -> Found:
 
 
 def compilation(name: str, rounds: int) -> Found:
-    """Compile a network in fresh processes."""
+    """Measure the compile time of a network in fresh processes."""
     seconds = []
     for _ in range(min(3, rounds)):
         with Process("tvmlab") as process:
@@ -179,14 +179,14 @@ def compilation(name: str, rounds: int) -> Found:
 
 @functools.cache
 def package(name: str) -> str:
-    """Compile a network and save it; return the package."""
+    """Compile a network and save it; return the path of the package."""
     path = str(harness.folder() / f"{name}.so")
     harness.output_of([sys.executable, "-c", COMPILE, written(name).path, path])
     return path
 
 
 def memory(name: str, _rounds: int) -> Found:
-    """Measure what a process grows by that loads a network and runs it."""
+    """Measure the memory that a process needs to load and run a network."""
     model = written(name)
     with Process("a loaded network") as process:
         grown = process.do(loaded, package(name), model)
@@ -194,40 +194,40 @@ def memory(name: str, _rounds: int) -> Found:
 
 
 def loaded(path: str, model: File) -> int:
-    """Load a package and run it; return the bytes that this process grew by.
+    """Load a package and run it; return the memory that this needs, in bytes.
 
-    TVM is imported and its threads have started before.
+    TVM's own memory does not count, because TVM is imported and its threads run before.
     """
     x = model.input()
-    bench.PeakLoop()()  # code generation and threads are TVM's own, whatever the network is
+    bench.PeakLoop()()  # start code generation and threads, which every network needs
     before = harness.peak_memory(forget=True)
     executable = tvmlab.load_executable(path)
-    harness.peak_memory(forget=True)  # loading has a peak of its own
+    harness.peak_memory(forget=True)  # loading has a separate peak
     for _ in range(3):
         executable(x)
     return harness.peak_memory() - before
 
 
 def profiling(name: str, rounds: int) -> Found:
-    """Profile a network: what that costs, and whether its rows are the whole."""
+    """Measure the overhead of profiling, and how far the profile's rows add up to the total."""
     with Process("tvmlab") as process:
         found = process.do(profiled, written(name), 2 * rounds)
     print(found, flush=True)
     return {
-        f"{name}: time when it is profiled / time when it is not": 1 + found.overhead,
-        f"{name}: the rows of its profile / the whole, how far from 1": abs(found.covered - 1),
+        f"{name}: time with profiling / time without": 1 + found.overhead,
+        f"{name}: |sum of the profile's rows / total time - 1|": abs(found.covered - 1),
     }
 
 
 def profiled(model: File, repeats: int) -> Any:
-    """Return a network's profile, taken after a first call."""
+    """Run a network once, then return its profile."""
     x, run = model.input(), compiled("tvmlab", model)
     run(x)
     return run.profile(x, repeats=repeats)
 
 
 def command(name: str, rounds: int) -> Found:
-    """Start the command, and compile a network by it and by the functions, alternately."""
+    """Time the command's start, and compilation by the command and in Python, alternately."""
     python = [sys.executable, "-m", "tvmlab"]
     model, path = written(name).path, str(harness.folder() / "by-command.so")
     starts = [harness.seconds_of([*python, "--help"]) for _ in range(11)]
@@ -238,7 +238,7 @@ def command(name: str, rounds: int) -> Found:
     ]
     return {
         "tvmlab --help: seconds": median(starts),
-        f"{name}: tvmlab compile / the same by the functions": median(ratios),
+        f"{name}: tvmlab compile / the same in Python": median(ratios),
     }
 
 
@@ -251,7 +251,7 @@ def deployment(name: str, rounds: int) -> Found:
     ratios = []
     for _ in range(rounds):
         texts = [harness.output_of([*line, "50"]) for line in lines]
-        ours, theirs = re.findall(r"^([\d.]+) ms a call", "\n".join(texts), re.MULTILINE)
+        ours, theirs = re.findall(r"^([\d.]+) ms (?:a|per) call", "\n".join(texts), re.MULTILINE)
         ratios.append(float(ours) / float(theirs))
     starts = [harness.seconds_of([*cpp, "0"]) for _ in range(rounds)]
     return {
@@ -265,7 +265,7 @@ def deployment(name: str, rounds: int) -> Found:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A layer, the sizes of the pictures that it reads and writes, and its FLOP per picture."""
+    """A layer with the sizes of its input and output images, and its FLOP per image."""
 
     layer: Layer
     in_size: tuple[int, int]
@@ -274,7 +274,7 @@ class LayerCost:
 
 
 def layer_costs(spec: Architecture) -> tuple[LayerCost, ...]:
-    """List the cost of every layer: twice the multiplications, those with padding included."""
+    """List the FLOP of every layer: twice its multiplications, including those with padding."""
     sizes = {"data": spec.image[1:]}
     costs = []
     for layer in spec.layers:
@@ -295,10 +295,11 @@ def layer_costs(spec: Architecture) -> tuple[LayerCost, ...]:
 
 
 def convolutions(name: str, rounds: int) -> Found:
-    """Measure each convolution of a network on its own, beside the machine's peak.
+    """Measure each convolution of a network on its own, relative to the machine's peak.
 
-    A direct convolution executes the operations that define it, so their rate is a share of the
-    peak. Winograd executes fewer, so the same rate can exceed the peak; it has a measure apart.
+    A direct convolution executes the operations that define it, so its rate is a share of the peak.
+    Winograd executes fewer operations and its effective rate can exceed the peak, so Winograd
+    convolutions have a separate measure.
     """
     shares: dict[bool, list[float]] = {False: [], True: []}
     kinds = Counter(
@@ -320,11 +321,11 @@ def convolutions(name: str, rounds: int) -> Found:
 
 
 def convolution(cost: LayerCost, rounds: int) -> tuple[float, float, bool]:
-    """Race a convolution, its bias and a ReLU, compiled, with the machine's peak.
+    """Compare a compiled convolution with bias and ReLU with the machine's peak.
 
-    Its data lies channels last, as it does inside a compiled network: channels first would add two
-    transposes to what is measured. Returns the microseconds, the rate over the peak, and whether
-    the convolution is Winograd's.
+    The data layout is channels last, as inside a compiled network, because channels first would add
+    two transposes to the measured time. Returns the microseconds, the rate relative to the peak,
+    and whether the convolution uses Winograd's algorithm.
     """
     from tvm import relax
 
@@ -362,7 +363,7 @@ def _module(result: Callable[..., Any], *inputs: tuple[int, ...]) -> Any:
 
 
 def _in_place(executable: Any, *arrays: np.ndarray) -> Callable[[], object]:
-    """Return a call of a compiled function whose operands are tensors of TVM's already."""
+    """Return a call of a compiled function with operands that are TVM tensors already."""
     import tvm
 
     main = tvm.relax.VirtualMachine(executable.vm_executable, tvm.cpu())["main"]
@@ -371,7 +372,7 @@ def _in_place(executable: Any, *arrays: np.ndarray) -> Callable[[], object]:
 
 
 def products(_name: str, rounds: int) -> Found:
-    """Tune matrix products from nothing, and race them against NumPy's BLAS."""
+    """Tune matrix products without earlier records, and compare them with NumPy's BLAS."""
     shares = {}
     for size in (512, 1024):
         with Process("tvmlab") as ours, Process("NumPy's BLAS") as theirs:
@@ -379,13 +380,13 @@ def products(_name: str, rounds: int) -> Found:
                 process.do(product, process.name, size)
             turns = {each.name: partial(each.do, turn) for each in (ours, theirs)}
             found = race(turns, 2 * rounds, ours, theirs)
-        measure = f"a product of {size}x{size} matrices after 64 candidates: share of BLAS"
+        measure = f"a {size}x{size} matrix product tuned with 64 trials: speed / BLAS"
         shares[measure] = found.ratio("NumPy's BLAS", "tvmlab")
     return shares
 
 
 def product(runtime: str, size: int, trials: int = 64) -> None:
-    """Get a product of square matrices ready; each runtime's operands are its own tensors."""
+    """Prepare a product of square matrices, with operands that are the runtime's own tensors."""
     x, y = np.random.default_rng(0).standard_normal((2, size, size), "f")
     out = np.empty_like(x)
     if runtime != "tvmlab":
@@ -403,9 +404,9 @@ def product(runtime: str, size: int, trials: int = 64) -> None:
 
 
 def relay_text(name: str, rounds: int) -> Found:
-    """Read and print Relay text: calls, and a network with its weights."""
+    """Time reading and printing Relay text: long functions, and a network with its weights."""
     with Process("tvmlab") as process:
-        process.do(relay_calls, 100)  # the grammar is compiled here
+        process.do(relay_calls, 100)  # the first call compiles the grammar
         few, many = (
             np.median([process.do(relay_calls, count) for _ in range(min(5, rounds))], axis=0)
             for count in (1_000, 10_000)
@@ -418,15 +419,15 @@ def relay_text(name: str, rounds: int) -> Found:
     return {
         "Relay text, 10,000 calls: seconds to read": many[0],
         "Relay text, 10,000 calls: seconds to print": many[1],
-        "Relay text read: a call of 10,000 / a call of 1,000": many[0] / few[0] / 10,
-        "Relay text printed: a call of 10,000 / a call of 1,000": many[1] / few[1] / 10,
+        "Relay text: time to read per call, 10,000 calls / 1,000 calls": many[0] / few[0] / 10,
+        "Relay text: time to print per call, 10,000 calls / 1,000 calls": many[1] / few[1] / 10,
         f"{name} as Relay text: seconds to read": seconds,
         f"{name} as Relay text: memory to read it, GB": grown / 1e9,
     }
 
 
 def relay_calls(count: int) -> tuple[float, float]:
-    """Read and print a function of this many calls as Relay text; return the seconds of each."""
+    """Read and print a function with `count` calls as Relay text; return the seconds of both."""
     calls = (
         "nn.conv2d({}, %w, padding=[1, 1, 1, 1], channels=8, kernel_size=[3, 3])",
         "nn.bias_add({}, %b)",
@@ -448,7 +449,7 @@ def relay_calls(count: int) -> tuple[float, float]:
 
 
 def relay_network(path: Path) -> tuple[float, int]:
-    """Read a network's Relay text; return the seconds, and the bytes that this process grew by."""
+    """Read a network's Relay text; return the seconds and the memory needed, in bytes."""
     tvmlab.relay.fromtext("1 + 1")
     before, start = harness.peak_memory(forget=True), time.perf_counter()
     tvmlab.relay.fromtext(path.read_text(encoding="utf-8"))
@@ -456,7 +457,7 @@ def relay_network(path: Path) -> tuple[float, int]:
 
 
 def tuning(_name: str, rounds: int) -> Found:
-    """Compile and measure candidates of a matrix product, by us and by MetaSchedule."""
+    """Time tvmlab and MetaSchedule as they compile and measure schedules of a matrix product."""
     rates = []
     for name in ("tvmlab", "MetaSchedule"):
         with Process(name) as process:
@@ -467,9 +468,9 @@ def tuning(_name: str, rounds: int) -> Found:
 
 
 def candidates(runtime: str, count: int) -> tuple[int, float]:
-    """Compile and measure schedules by our tuner or MetaSchedule's builder and runner.
+    """Compile and measure schedules with tvmlab's tuner or MetaSchedule's builder and runner.
 
-    Returns how many ran, and the seconds.
+    Returns the number of schedules that ran, and the seconds.
     """
     from tvm.s_tir.meta_schedule import arg_info, builder, runner
 
@@ -498,9 +499,9 @@ def candidates(runtime: str, count: int) -> tuple[int, float]:
 
 
 def scheduled(count: int, size: int = 512) -> list[Any]:
-    """Schedule a matrix product in different ways, always the same ones.
+    """Create `count` seeded schedules of a matrix product.
 
-    Two levels of tiles, the rows in parallel, the innermost columns as vectors.
+    Each has two levels of tiles, parallel rows and vectorized innermost columns.
     """
     import tvm
     from tvm import s_tir, te
@@ -526,7 +527,7 @@ def scheduled(count: int, size: int = 512) -> list[Any]:
     return kernels
 
 
-#: The sections in their order. The first two run over every network, the others over one.
+#: The sections in order. The first two run on every network, the others on one.
 SECTIONS: dict[str, Callable[[str, int], Found]] = {
     "networks": partial(raced, form="float32"),
     "int8": partial(raced, form="int8"),
@@ -546,12 +547,12 @@ SECTIONS: dict[str, Callable[[str, int], Found]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what the command line asks for; the exit status."""
+    """Run the sections that the command line selects; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--sections", default=",".join(SECTIONS), help="default: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("--readme", action="store_true", help="quote the last figures in README")
+    parser.add_argument("--quick", action="store_true", help="run few rounds")
+    parser.add_argument("--readme", action="store_true", help="write the last results into README")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)
     if options.readme:
@@ -559,12 +560,12 @@ def main(arguments: list[str]) -> int:
     sections = options.sections.split(",")
     for given, known in ((options.names, NETWORKS), (sections, SECTIONS)):
         if unknown := [name for name in given if name not in known]:
-            parser.error(f"no {' or '.join(unknown)}; there are {', '.join(known)}")
+            parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
     report = harness.opened(options.output, options.quick)
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     chosen = [name for name in NETWORKS if name in options.names or not options.names]
     for section in [each for each in SECTIONS if each in sections]:
-        # A section about a single network takes the largest.
+        # A section for one network uses the largest of the chosen networks.
         for name in chosen if section in ("networks", "int8") else chosen[:1]:
             harness.enter(report, f"{section}, {name}", partial(SECTIONS[section], name, rounds))
     return harness.closed(report, options.output)

@@ -1,8 +1,9 @@
-"""What the sections of `make bench` share: processes, model files, races and the report.
+"""Shared parts of the sections of `make bench`: processes, model files, comparisons, the report.
 
-Idle threads spin before they sleep, in case work comes. In one process, or in two that run at once,
-they take the cores of the candidate that is being measured. Here each candidate has a process and
-its runtime's own default, and a race waits before each turn until all processes are idle.
+The idle threads of a runtime spin for some time before they sleep. The spinning threads of one
+candidate would slow down another candidate in the same process or in a process that runs at the
+same time. Therefore each candidate has its own process and keeps its runtime's default, and `race`
+waits before each turn until all processes are idle.
 """
 
 from __future__ import annotations
@@ -41,30 +42,30 @@ from tvmlab.support.host import processor_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("apache-tvm", "numpy", "onnxruntime", "openvino", "torch", "ai-edge-litert")
-# The part of the machine that other programs can take before a section says so, and before README
-# does not quote the figures.
+# The share of the processors that other programs can use before a section prints a warning, and
+# before the results are too noisy for README.
 NOISY, TOO_NOISY = 0.05, 0.2
-# A turn lasts at least this long, so that what happens once in a while happens in each. Turns of
-# single convolutions are many and short, so that the clock cannot drift between them and the peak.
+# A turn lasts at least this long, so that occasional delays affect every turn. The turns of single
+# convolutions are short, so that the clock rate cannot drift between them and the peak.
 TURN_SECONDS, CONVOLUTION_SECONDS = 0.05, 0.01
-# Before the calls of a turn are timed, calls run for so long, at least one: the threads are awake
-# then, and the caches are warm, as they are where one image follows another.
+# Each turn begins with untimed calls, at least one and for this long, so that the threads are awake
+# and the caches are warm, as in a sequence of images.
 WARMUP_SECONDS = 0.005
-# No job takes longer: `torch.compile` is the slowest, with half a minute.
+# Seconds per job. The slowest job, `torch.compile`, takes half a minute.
 TIMEOUT = 900.0
-#: Above the tables.
+#: The text above the tables.
 SETTINGS = """\
-{threads} threads for each candidate. intra_op_num_threads={onnxruntime_threads} for ONNX Runtime,
-where 0 is its default, which binds its workers to cores.
-This number is set: TVM_NUM_THREADS (by tvmlab), OpenVINO's INFERENCE_NUM_THREADS, PyTorch's
-set_num_threads, LiteRT's num_threads. Also set are OpenVINO's PERFORMANCE_HINT=LATENCY and
-INFERENCE_PRECISION_HINT=f32, which is for what is not quantized.
-All other settings are the runtimes' defaults, so idle threads spin where that is the default.
-Each candidate has a process of its own, only one computes at a time, and each round begins with
-another one. Every candidate takes and returns NumPy arrays, but convolutions and products, whose
-operands are the runtime's own tensors. No section but products tunes anything first."""
+Each candidate uses {threads} threads. ONNX Runtime has intra_op_num_threads={onnxruntime_threads},
+where 0 is its default, which binds its workers to cores. The number is set by TVM_NUM_THREADS (by
+tvmlab), OpenVINO's INFERENCE_NUM_THREADS, PyTorch's set_num_threads and LiteRT's num_threads.
+OpenVINO also has PERFORMANCE_HINT=LATENCY, and INFERENCE_PRECISION_HINT=f32 for operators that are
+not quantized. All other settings are the runtimes' defaults, so idle threads spin if that is the
+default. Each candidate has its own process, only one process computes at a time, and each round
+starts with a different candidate. Every candidate takes and returns NumPy arrays, except in the
+sections convolutions and products, whose operands are the runtime's own tensors. Only the section
+products tunes its schedules."""
 
-#: What a measure has to reach.
+#: The required value of each measure, its bar.
 BARS = {
     "resnet50_v2: ours / ONNX Runtime": ("<=", 0.95),
     "resnet18_v2: ours / ONNX Runtime": ("<=", 1.2),
@@ -82,21 +83,21 @@ BARS = {
     "resnet50_v2: time per image, batch 16 / batch 1": ("<=", 1.0),
     "Relay text, 10,000 calls: seconds to read": ("<=", 5),
     "Relay text, 10,000 calls: seconds to print": ("<=", 3),
-    "Relay text read: a call of 10,000 / a call of 1,000": ("<=", 1.3),
-    "Relay text printed: a call of 10,000 / a call of 1,000": ("<=", 1.3),
+    "Relay text: time to read per call, 10,000 calls / 1,000 calls": ("<=", 1.3),
+    "Relay text: time to print per call, 10,000 calls / 1,000 calls": ("<=", 1.3),
     "resnet50_v2 as Relay text: seconds to read": ("<=", 15),
     "resnet50_v2 as Relay text: memory to read it, GB": ("<=", 1.5),
     "candidates measured per minute: ours / MetaSchedule": (">=", 3),
-    "a product of 512x512 matrices after 64 candidates: share of BLAS": (">=", 0.9),
-    "a product of 1024x1024 matrices after 64 candidates: share of BLAS": (">=", 0.9),
-    "resnet50_v2: time when it is profiled / time when it is not": ("<=", 1.05),
-    "resnet50_v2: the rows of its profile / the whole, how far from 1": ("<=", 0.05),
+    "a 512x512 matrix product tuned with 64 trials: speed / BLAS": (">=", 0.9),
+    "a 1024x1024 matrix product tuned with 64 trials: speed / BLAS": (">=", 0.9),
+    "resnet50_v2: time with profiling / time without": ("<=", 1.05),
+    "resnet50_v2: |sum of the profile's rows / total time - 1|": ("<=", 0.05),
     "tvmlab --help: seconds": ("<=", 0.15),
-    "resnet50_v2: tvmlab compile / the same by the functions": ("<=", 1.1),
+    "resnet50_v2: tvmlab compile / the same in Python": ("<=", 1.1),
     "resnet50_v2: a call in the C++ program / in Python": ("<=", 1.02),
     "resnet50_v2: seconds from the start of the C++ program to its first result": ("<=", 1.0),
 }
-#: The measures that README quotes beside the races.
+#: The measures that README quotes in addition to the comparisons.
 QUOTED = (
     "resnet50_v2: a direct convolution's share of the peak, median",
     "resnet50_v2: a Winograd convolution's effective rate / the peak, median",
@@ -106,16 +107,16 @@ QUOTED = (
     "resnet50_v2: a call in the C++ program / in Python",
     "resnet50_v2: seconds from the start of the C++ program to its first result",
 )
-#: The sections whose races README quotes.
+#: The sections whose comparisons README quotes.
 RACES = ("networks", "int8", "tflite")
-#: The networks, the largest first.
+#: The networks, largest first.
 NETWORKS = ("resnet50_v2", "resnet18_v2", "mobilenet_v2", "digits_resnet")
-#: The functions that take turns in this process.
+#: This process's functions that `turn` calls, by key.
 TURNS: dict[str, Callable[[], float]] = {}
 
 
 class Process(ProcessPoolExecutor):
-    """A process for one candidate, which ends with this one; errors in it have its name."""
+    """A process for one candidate. It ends with this process, and its errors contain its name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(1, multiprocessing.get_context("spawn"), _prepare_child)
@@ -134,19 +135,19 @@ class Process(ProcessPoolExecutor):
 
 
 def _prepare_child() -> None:
-    """Let the kernel end this process with its parent, and set what PyTorch reads."""
+    """Let the kernel end this process with its parent, and set PyTorch's environment."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     parent = multiprocessing.parent_process()
-    if parent is None or not parent.is_alive():  # it has ended before
+    if parent is None or not parent.is_alive():  # the parent has already ended
         os._exit(1)
-    # PyTorch would start a process for each core to compile in, which outlives a killed one.
+    # PyTorch would start a compile process per core, which would outlive a killed parent.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def settle(*processes: Process, look: float = 0.01, looks: int = 50) -> bool:
-    """Wait until the processes use next to no processor time; False if they always do."""
-    # Linux's numbers of the clocks of other processes (clock_getcpuclockid). /proc has the same
-    # times in steps of 10 ms, too coarse for a look that takes as long.
+    """Wait until the processes use almost no processor time; return False if they never do."""
+    # Linux's ids for the clocks of other processes (clock_getcpuclockid). The times in /proc have a
+    # resolution of 10 ms, which is too coarse, because a look also takes 10 ms.
     clocks = [(~each.pid << 3) | 2 for each in processes]
     for _ in range(looks):
         before = sum(map(time.clock_gettime, clocks))
@@ -157,16 +158,16 @@ def settle(*processes: Process, look: float = 0.01, looks: int = 50) -> bool:
 
 
 def timed(function: Callable[[], object], seconds: float = TURN_SECONDS) -> Callable[[], float]:
-    """Return a function that warms up, then times as many calls as fill these seconds."""
+    """Return a function that warms up, then times enough calls to fill `seconds`."""
     once = bench.measure(function, repeats=3).median
     warmup, number = math.ceil(WARMUP_SECONDS / once), math.ceil(seconds / once)
     return lambda: bench.measure(function, warmup=warmup, repeats=1, number=number).median
 
 
 def race(turns: dict[str, Callable[[], float]], rounds: int, *processes: Process) -> Comparison:
-    """Interleave turns, which return seconds per call, after a round that does not count.
+    """Interleave turns, which return seconds per call, after one warm-up round.
 
-    The processes are idle before each turn.
+    Before each turn, wait until the processes are idle.
     """
     wait = partial(settle, *processes) if processes else lambda: True
     bench.interleave(turns, 1, wait)
@@ -174,9 +175,9 @@ def race(turns: dict[str, Callable[[], float]], rounds: int, *processes: Process
 
 
 def foreign_seconds() -> float:
-    """Return the processor time that other programs, and a host, have used until now.
+    """Return the processor time that other programs and a virtual machine's host have used.
 
-    Linux adds the time of children to ours when they have ended.
+    Linux adds the time of a child to this process when the child has ended.
     """
     fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     del fields[3:5]  # idle, and waiting for a disk
@@ -184,12 +185,12 @@ def foreign_seconds() -> float:
 
 
 def turn(key: str = "call") -> float:
-    """Take a turn of a function of this process."""
+    """Time one turn of a function in this process."""
     return TURNS[key]()
 
 
 def output_of(line: Sequence[str]) -> str:
-    """Run a program and return what it prints."""
+    """Run a program and return its output."""
     return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -202,14 +203,14 @@ def seconds_of(line: Sequence[str]) -> float:
 
 @functools.cache
 def folder() -> Path:
-    """Return the folder for the files of this run."""
+    """Return the folder for the files of this run, which is deleted at exit."""
     path = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, path)
     return path
 
 
 class File(NamedTuple):
-    """A model file, and the input that it takes."""
+    """A model file with the shape and dtype of its input."""
 
     network: str
     path: str
@@ -226,21 +227,21 @@ class File(NamedTuple):
 
 
 def network(name: str, batch: int = 1) -> models.Model:
-    """Return a network of `NETWORKS`; without "seeded", ResNet-50 v2 can have the zoo's weights."""
+    """Return a network of `NETWORKS`, with seeded weights also for ResNet-50 v2."""
     weights = ["seeded"] if name == "resnet50_v2" else []
     return getattr(models, name)(*weights, batch=batch)
 
 
 @functools.cache
 def written(name: str, form: str = "float32", batch: int = 1) -> File:
-    """Write a network as a model file of a form, in a process whose threads do not stay."""
+    """Write a network as a model file in its own process, which then ends with its threads."""
     path = folder() / f"{name}-{form}-{batch}.{'tflite' if 'tflite' in form else 'onnx'}"
     with Process("the writer of models") as writer:
         return writer.do(write, name, form, batch, path)
 
 
 def write(name: str, form: str, batch: int, path: Path) -> File:
-    """Write a network as a model file of a form, with seeded weights."""
+    """Write a network as a model file in one form, with seeded weights."""
     if form == "tflite int8":
         from tvmlab.models.resnet8 import resnet8_tflite
 
@@ -257,7 +258,7 @@ def write(name: str, form: str, batch: int, path: Path) -> File:
 
 
 def peak_memory(*, forget: bool = False) -> int:
-    """Return the most bytes that this process has had; now, or since the last was forgotten."""
+    """Return the peak memory of this process in bytes; `forget` first resets the peak."""
     if forget:
         Path("/proc/self/clear_refs").write_text("5")
     (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
@@ -265,12 +266,12 @@ def peak_memory(*, forget: bool = False) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Return what is measured, and on what.
+    """Return the commit, the processor, the thread counts and the versions.
 
-    This sets the number of threads in the environment, which the children inherit.
+    This sets the number of threads in the environment, which the child processes inherit.
     """
     installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-    # Figures and prose may change.
+    # Changes of notebooks and prose do not affect the results.
     changed = _git("status", "--porcelain", "--", "tvmlab", "scripts", "pyproject.toml")
     return {
         "commit": _git("rev-parse", "--short", "HEAD") + " with changes" * bool(changed),
@@ -288,7 +289,7 @@ def _git(*words: str) -> str:
 
 
 def opened(output: Path, quick: bool) -> dict[str, Any]:
-    """Begin a report with the figures of the same commit on this machine, and print its heading."""
+    """Start a report with earlier results of the same commit and machine; print its heading."""
     facts = machine() | {"quick": quick}
     old = json.loads(output.read_text()) if output.is_file() else {}
     changed = "changes" in facts["commit"] or any(old.get(name) != facts[name] for name in facts)
@@ -300,19 +301,19 @@ def opened(output: Path, quick: bool) -> dict[str, Any]:
 
 
 def enter(report: dict[str, Any], title: str, section: Callable[[], Mapping[str, Any]]) -> None:
-    """Run a section and enter what it finds in the report."""
+    """Run a section and enter its results in the report."""
     print(f"\n{title}", flush=True)
     before, start = foreign_seconds(), time.perf_counter()
     try:
         found = section()
-    except Exception as error:  # the other sections run
+    except Exception as error:  # the other sections still run
         traceback.print_exc()
         report["failures"].append(f"{title}: {error}")
         return
     seconds = time.perf_counter() - start
     others = max(0.0, (foreign_seconds() - before) / seconds / (os.cpu_count() or 1))
     if others > NOISY:
-        print(f"noisy: other processes took {others:.0%} of the machine", flush=True)
+        print(f"noisy: other programs used {others:.0%} of the processors", flush=True)
     for key, value in found.items():
         kind = "races" if isinstance(value, dict) else "values"
         report[kind][key] = value
@@ -320,10 +321,10 @@ def enter(report: dict[str, Any], title: str, section: Callable[[], Mapping[str,
 
 
 def closed(report: Mapping[str, Any], output: Path) -> int:
-    """Write a report and print its tables; the exit status."""
+    """Write a report, print its tables and return the exit status."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{table(report['values'])}\neverything is in {output}")
+    print(f"\n{table(report['values'])}\nall results are in {output}")
     for failure in report["failures"]:
         print(f"failed: {failure.splitlines()[0]}")
     return 1 if report["failures"] else 0
@@ -332,7 +333,7 @@ def closed(report: Mapping[str, Any], output: Path) -> int:
 def race_figures(
     found: Comparison, outputs: Mapping[str, np.ndarray], over: str
 ) -> dict[str, dict[str, float]]:
-    """Return the time of each candidate of a race, and its ratio and error over one of them."""
+    """Return the time, ratio and error of each candidate, relative to the candidate `over`."""
     expected = outputs[over].astype(float)
     return {
         name: {
@@ -346,7 +347,7 @@ def race_figures(
 
 
 def race_table(title: str, candidates: Mapping[str, Mapping[str, Any]], over: str) -> str:
-    """Lay out a race as a table with ratios over a candidate; absent ones have a reason below."""
+    """Format a comparison as a table, with the reasons for absent candidates below."""
     rows, absent = list[tuple[str, ...]](), list[str]()
     for name, one in candidates.items():
         if "absent" in one:
@@ -359,7 +360,7 @@ def race_table(title: str, candidates: Mapping[str, Mapping[str, Any]], over: st
 
 
 def met(measure: str, value: float) -> bool | None:
-    """Return whether a value reaches the bar of its measure, None where it has none."""
+    """Return whether a value meets the bar of its measure, or None if it has no bar."""
     if measure not in BARS:
         return None
     sign, bar = BARS[measure]
@@ -371,7 +372,7 @@ def _bar(measure: str) -> str:
 
 
 def table(values: Mapping[str, float]) -> str:
-    """Lay out measures beside their bars, with a line below on the bars that are missed."""
+    """Format the measures with their bars as a table, with the missed bars in a line below."""
     words = {True: "yes", False: "missed", None: ""}
     rows = []
     for measure, value in values.items():
@@ -384,7 +385,7 @@ def table(values: Mapping[str, float]) -> str:
 
 
 def quoted(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Take from a report of `make bench` what README quotes: the content of docs/bench.json."""
+    """Extract README's results from a report of `make bench`, as the content of docs/bench.json."""
     facts = ("commit", "date", "cpu", "mcpu", "threads", "onnxruntime_threads", "versions", "quick")
     races = {
         race: {name: one.get("absent") or round(one["ms"], 4) for name, one in candidates.items()}
@@ -404,10 +405,10 @@ def quoted(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quote(source: Path, target: Path) -> bool:
-    """Write what README quotes of a report to a file, unless the report is quick or noisy."""
+    """Write README's results from a report to a file, unless the report is quick or noisy."""
     data = quoted(json.loads(source.read_text(encoding="utf-8")))
     if data["quick"] or data["taken_by_others"] > TOO_NOISY:
-        print("not quoted: other programs took too much of the machine, or it was a quick run")
+        print("not quoted: the run was quick, or other programs used too much processor time")
         return False
     text = json.dumps(data, indent=1, ensure_ascii=False)
     target.write_text(text + "\n", encoding="utf-8")

@@ -1,10 +1,10 @@
-"""Build the site of the workbook, offline: build/gallery/html/index.html.
+"""Build the website of the workbook offline: build/gallery/html/index.html.
 
     python scripts/gallery.py
 
-docs/conf.py configures Sphinx, whose warnings, as for a link that leads nowhere, are errors. This
-script prepares what Sphinx reads: docs/, the notebooks with their committed outputs, and a card for
-each notebook.
+docs/conf.py configures Sphinx. Every warning of Sphinx, such as a broken link, is an error. This
+script prepares the input of Sphinx: docs/, the notebooks with their committed outputs, and a card
+for each notebook.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 from readme import ROOT, WORDS, Entry, entries
 
 SITE = ROOT / "build" / "gallery" / "html"
-IMPORTED = f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"  # by docs/conf.py and by autodoc
+IMPORTED = f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"  # for docs/conf.py and autodoc
 INDEXES = {"en": "index.md", "zh_CN": "zh/index.md"}
-CARDS = "<!-- cards -->"  # their place on a first page
+CARDS = "<!-- cards -->"  # the place of the cards on a first page
 SUFFIXES = {"image/png": ".png", "image/svg+xml": ".svg"}
-# Only their notebook links to the solutions, and the search leaves them out.
+# Solutions are linked only from their notebook, and the search excludes them.
 HIDDEN = "---\norphan: true\nnosearch: true\n---\n\n"
 
 
 def heading_anchor(heading: str) -> str:
-    """Return the anchor that JupyterLab gives to a heading, so that links work in both."""
+    """Return JupyterLab's anchor of a heading, so that links work on the site too."""
     return heading.replace(" ", "-")
 
 
@@ -41,7 +41,7 @@ def build(site: Path) -> None:
     Raises
     ------
     subprocess.CalledProcessError
-        Sphinx found something wrong and has printed what it is.
+        Sphinx printed a warning or an error.
     """
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gallery-", dir=site.parent) as work:
@@ -64,7 +64,7 @@ def stage(source: Path) -> None:
     for path in (ROOT / "notebooks" / "solutions").glob("*.md"):
         text = HIDDEN + path.read_text(encoding="utf-8")
         (notebooks / "solutions" / path.name).write_text(text, encoding="utf-8")
-    # Targets of links: files of the package, and the notebooks as they are committed.
+    # Links lead to files of the package, and to the notebooks as committed.
     (source / "tvmlab").symlink_to(ROOT / "tvmlab")
     (source / "committed").symlink_to(ROOT / "notebooks")
     (source / "cards").mkdir()
@@ -76,7 +76,7 @@ def stage(source: Path) -> None:
             texts = (words["card"].format(**vars(entry)), facts)
             cards.append(card(entry, texts, notebook, source))
             page = source / entry.path.relative_to(ROOT)
-            if not page.exists():  # the Chinese list has English notebooks too
+            if not page.exists():  # the Chinese list contains English notebooks too
                 committed = f"/committed/{entry.path.relative_to(ROOT / 'notebooks')}"
                 line = f"{facts} · {{download}}`{words['file']} <{committed}>`"
                 page.write_text(json.dumps(for_sphinx(notebook, line)), encoding="utf-8")
@@ -86,7 +86,7 @@ def stage(source: Path) -> None:
 
 
 def figures(cell: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the figures under a cell: MIME type, data and alt text of each."""
+    """Return MIME type, data and alt text of each figure in a cell's outputs."""
     return [
         (kind, "".join(output["data"][kind]), output["metadata"][kind]["alt"])
         for output in cell.get("outputs", [])
@@ -96,7 +96,7 @@ def figures(cell: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def for_sphinx(notebook: dict[str, Any], line: str) -> dict[str, Any]:
-    """Return a notebook with a line under its title, and alt texts where MyST-NB reads them."""
+    """Add a line under a notebook's title, and the alt texts in the form that MyST-NB reads."""
     for cell in notebook["cells"]:
         for *_, alt in figures(cell):
             # With a width, Sphinx links a figure to its file; gallery.css restores the size.
@@ -107,7 +107,10 @@ def for_sphinx(notebook: dict[str, Any], line: str) -> dict[str, Any]:
 
 
 def card(entry: Entry, texts: tuple[str, str], notebook: dict[str, Any], source: Path) -> str:
-    """Return a notebook's card with two texts; write its picture, which the notebook can name."""
+    """Return a notebook's card with two texts, and write the card's image.
+
+    The metadata of the notebook can name the cell with the image under `thumbnail`.
+    """
     number, page = entry.path.name[:2], entry.path.relative_to(ROOT).with_suffix("")
     lines = [f"::::{{grid-item-card}} {number} {entry.title}", f":link: /{page}"]
     lines += [":link-type: doc"]
@@ -127,7 +130,7 @@ def main() -> int:
     try:
         build(SITE)
     except subprocess.CalledProcessError:
-        print("gallery: not built; every warning of Sphinx is an error", file=sys.stderr)
+        print("gallery: Sphinx failed; fix its warnings and errors above", file=sys.stderr)
         return 1
     print(SITE / "index.html")
     return 0

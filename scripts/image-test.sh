@@ -1,12 +1,12 @@
 #!/bin/sh
-# Build the Dockerfile for real and test what is inside, without Docker.
+# Build the image from the Dockerfile without Docker, and test it.
 #
-# buildah (chroot isolation, vfs storage) builds on a base made by debootstrap. Then, in a
-# network namespace of its own (nothing but 127.0.0.1, port 8888 free): who one is, the health
-# check without and with JupyterLab, and the notebooks compared. Needs root and about 20 GB.
+# buildah (chroot isolation, vfs storage) builds the image on a base image from debootstrap. Then
+# image_check.py tests the user, the health check with and without JupyterLab, and the notebooks, in a
+# network namespace with only 127.0.0.1 and a free port 8888. Needs root and about 20 GB.
 #
-#   KEEP=1 make image-test     keep the base and the image below build/image for the next time
-#   TVMLAB_MIRROR=http://mirror.example/debian make image-test   take the packages from there
+#   KEEP=1 make image-test     keep both images below build/image for the next run
+#   TVMLAB_MIRROR=http://mirror.example/debian make image-test   use this Debian mirror
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,12 +15,12 @@ die() {
     exit 1
 }
 
-[ "$(id -u)" = 0 ] || die "debootstrap and chroot isolation need root; run it by sudo"
+[ "$(id -u)" = 0 ] || die "debootstrap and chroot isolation need root; run the command with sudo"
 missing=
 for pair in python3:python3 buildah:buildah debootstrap:debootstrap unshare:util-linux ip:iproute2; do
     command -v "${pair%:*}" >/dev/null || missing="$missing ${pair#*:}"
 done
-[ -z "$missing" ] || die "programs are missing; install their Debian packages: apt install$missing"
+[ -z "$missing" ] || die "programs are missing; install them with: apt install$missing"
 
 work=$(pwd -P)/build/image
 mkdir -p "$work"
@@ -46,18 +46,18 @@ step() {
     echo "image-test: $*"
 }
 
-# A Debian bookworm root in $root, to stand in for debian:bookworm-slim where no registry and no Docker
-# is at hand. It carries what this machine needs to reach its package servers (certificates, apt's and
-# pip's settings), so that the Dockerfile need not.
+# Create a Debian bookworm root in $root, which replaces debian:bookworm-slim on machines without Docker
+# and without a registry. It contains this machine's settings for its package servers (certificates, apt
+# and pip), so that the Dockerfile needs none of them.
 make_base() {
-    # Without a mirror debootstrap takes Debian's own.
+    # Without TVMLAB_MIRROR, debootstrap uses Debian's own server.
     debootstrap --variant=minbase bookworm "$root" ${TVMLAB_MIRROR:+"$TVMLAB_MIRROR"} \
         >"$root.log" 2>&1 || {
         tail -n 5 "$root.log" >&2
-        die "debootstrap could not fetch Debian (TVMLAB_MIRROR names another mirror)"
+        die "debootstrap could not download Debian; set TVMLAB_MIRROR to another mirror"
     }
 
-    # As in the slim images: no manuals, no translations, and none of apt's caches.
+    # As in the slim images, leave out manuals, translations and apt's caches.
     cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
 path-exclude=/usr/share/doc/*
 path-include=/usr/share/doc/*/copyright
@@ -74,18 +74,18 @@ END
         "$root"/var/lib/apt/lists/* \
         "$root"/usr/share/doc "$root"/usr/share/info "$root"/usr/share/locale "$root"/usr/share/man
 
-    # Certificates: the host's bundle under a name of its own, because the package ca-certificates,
-    # which the Dockerfile installs, writes the usual one anew.
+    # Certificates: copy the host's bundle under another name, because the package ca-certificates, which
+    # the Dockerfile installs, overwrites the usual file.
     bundle=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}
-    [ -s "$bundle" ] || die "no certificates in $bundle; install ca-certificates"
+    [ -s "$bundle" ] || die "$bundle has no certificates; install ca-certificates"
     mkdir -p "$root/etc/ssl"
     cp -L "$bundle" "$root/etc/ssl/host-certificates.crt"
 
-    # apt: how the host reaches its servers (proxies, what it thinks of their clocks).
+    # apt: the host's settings for proxies and for the dates of package lists.
     apt-config dump Acquire | grep -E 'Proxy|Check-Date|Check-Valid-Until' \
         >"$root/etc/apt/apt.conf.d/90host" || :
 
-    # pip: its settings as the host's pip sees them, wherever they come from.
+    # pip: the host's settings from all sources.
     python3 -m pip config list 2>/dev/null | python3 -c '
 import ast, sys
 settings = {}
@@ -93,7 +93,7 @@ for line in sys.stdin:
     name, _, value = line.strip().partition("=")
     scope, _, key = name.rpartition(".")
     if scope in ("global", ":env:"):
-        settings[key] = ast.literal_eval(value).strip() # The environment comes last and wins.
+        settings[key] = ast.literal_eval(value).strip() # The environment comes last and overrides the others.
 settings["cert"] = "/etc/ssl/host-certificates.crt"
 print("[global]")
 for key, value in settings.items():
@@ -102,8 +102,8 @@ for key, value in settings.items():
 }
 
 if ! bud inspect --type image tvmlab-base >/dev/null 2>&1; then
-    step "making the base by debootstrap"
-    root=$(mktemp -d /var/tmp/tvmlab-base.XXXXXX) # debootstrap breaks on a path with a space.
+    step "creating the base image with debootstrap"
+    root=$(mktemp -d /var/tmp/tvmlab-base.XXXXXX) # debootstrap fails if a path contains a space.
     make_base
     base=$(bud from scratch)
     bud add --quiet "$base" "$root" / >/dev/null
@@ -111,7 +111,7 @@ if ! bud inspect --type image tvmlab-base >/dev/null 2>&1; then
     rm -rf "$root" "$root.log"
 fi
 
-# The local folders and constraint files that the host's pip reads, mounted at the same paths.
+# Mount the local folders and constraint files of the host's pip at the same paths.
 set --
 for place in $(python3 -m pip config list 2>/dev/null | grep -E 'find-links|index-url|constraint' |
     grep -oE "(file://|[=' ])/[^' ]+" | sed -E "s,^(file://|[=' ]),,; s,/simple/*\$,," | sort -u); do
@@ -119,15 +119,15 @@ for place in $(python3 -m pip config list 2>/dev/null | grep -E 'find-links|inde
 done
 
 step "building the Dockerfile"
-# Without an index of the caller's the base's pip.conf says where packages are, as on this machine.
+# If PIP_EXTRA_INDEX_URL is empty, pip uses the package servers in the base image's pip.conf.
 bud build --isolation chroot --format docker --build-arg BASE=localhost/tvmlab-base \
     --build-arg PIP_EXTRA_INDEX_URL="${PIP_EXTRA_INDEX_URL-}" \
     --pull-never "$@" --tag tvmlab . >"$work/build.log" 2>&1 || {
     tail -n 30 "$work/build.log" >&2
-    die "the image does not build"
+    die "the image does not build; see the end of the log above"
 }
 
-step "testing what is inside"
+step "testing the image"
 container=$(bud from --pull-never tvmlab)
 bud inspect --type image tvmlab >"$work/image.json"
 unshare --net --pid --fork --kill-child --mount-proc \

@@ -1,13 +1,13 @@
-"""Execute the notebooks and write them in one canonical form.
+"""Execute the notebooks and write them in a canonical form.
 
-    python scripts/notebooks.py                     # all of notebooks/
+    python scripts/notebooks.py                     # all notebooks in notebooks/
     python scripts/notebooks.py notebooks/02_*.ipynb
     python scripts/notebooks.py --no-run            # only the canonical form and the translations
 
-Every notebook runs in a fresh kernel, in its own folder, with the network closed (tests/offline).
-All outputs of a notebook are written, so that they come from one run. A notebook in which a cell
-raises is left as it is. A translation in notebooks/zh takes its code, outputs and metadata from the
-English notebook, and keeps its prose.
+Every notebook runs in a fresh kernel, in its own folder, without network access (tests/offline).
+The script writes all outputs of a notebook, so that they come from the same run. If a cell raises
+an error, the notebook's file stays unchanged. The script copies code, outputs and metadata from the
+English notebook to its translation in notebooks/zh, and keeps the translation's prose.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 TRANSLATIONS = NOTEBOOKS / "zh"
 CELL_TIMEOUT = 900  # seconds
-TOOL_TAG = "needs-"  # A cell that uses a tool of `make lab-tools` has a tag for the tool.
+TOOL_TAG = "needs-"  # prefix of the tags of cells that use a tool of `make lab-tools`
 # The Debian package of each tool of `make lab-tools`.
 LAB_TOOLS = dict(
     line.split()[:2]
     for line in (ROOT / "tvmlab/assets/lab-tools.txt").read_text(encoding="utf-8").splitlines()
     if line and not line.startswith("#")
 )
-# Commands that fail if the kernel forbids to trace processes, as in many containers.
+# Commands that fail if the kernel forbids tracing processes, as in many containers.
 TRIALS = {
     "perf": ("record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "true"),
     "strace": ("-o", "/dev/null", "true"),
@@ -59,13 +59,13 @@ LANGUAGE_INFO = {
 
 
 def missing_needs(notebook: NotebookNode) -> list[str]:
-    """Return the programs that the notebook's metadata asks for and this machine lacks."""
+    """Return the programs in the metadata's `needs` that this machine lacks."""
     needs = notebook.metadata.get("tvmlab", {}).get("needs", [])
     return [name for name in needs if shutil.which(name) is None]
 
 
 def missing_tools(cell: NotebookNode) -> list[str]:
-    """Return a sentence for each tool in a cell's tags that cannot be used on this machine."""
+    """Return the reason for each tool in a cell's tags that this machine cannot run."""
     tags = cell.metadata.get("tags", [])
     tools = [tag.removeprefix(TOOL_TAG) for tag in tags if tag.startswith(TOOL_TAG)]
     return [reason for tool in tools if (reason := missing_tool(tool)) is not None]
@@ -73,7 +73,7 @@ def missing_tools(cell: NotebookNode) -> list[str]:
 
 @functools.cache
 def missing_tool(tool: str) -> str | None:
-    """Return a sentence on what a tool of `make lab-tools` lacks, or None if it works."""
+    """Return why a tool of `make lab-tools` does not work, or None if it does."""
     if shutil.which(tool) is None:
         return f"{tool} is not on this machine: `make lab-tools` (Debian's {LAB_TOOLS[tool]})"
     trial = TRIALS.get(tool)
@@ -83,7 +83,7 @@ def missing_tool(tool: str) -> str | None:
 
 
 def canonical(notebook: NotebookNode) -> NotebookNode:
-    """Return a copy in the form of the repository, without everything that is bound to one run.
+    """Return a copy in the canonical form, without data that vary from run to run.
 
     The copy keeps the sources, ids, tags and outputs of the cells and the metadata under `tvmlab`.
     Execution counts run from 1 in the order of the code cells.
@@ -107,7 +107,7 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
 
 
 def _canonical_outputs(outputs: Sequence[NotebookNode], count: int) -> list[NotebookNode]:
-    """Join neighbouring chunks of one stream, because the clock decides where a stream is cut."""
+    """Join adjacent chunks of a stream, because timing decides where a stream is cut."""
     result: list[NotebookNode] = []
     for output in outputs:
         output.pop("transient", None)
@@ -118,7 +118,7 @@ def _canonical_outputs(outputs: Sequence[NotebookNode], count: int) -> list[Note
         if output.output_type == "execute_result":
             output.execution_count = count
         elif output.output_type == "error":
-            # Frames have paths and line numbers of this machine's packages.
+            # The frames contain paths and line numbers of this machine's packages.
             output.traceback = [f"{output.ename}: {output.evalue}"]
         result.append(output)
     return result
@@ -140,8 +140,8 @@ def load(path: Path) -> NotebookNode:
 def translated(english: NotebookNode, chinese: NotebookNode) -> NotebookNode:
     """Return the English notebook with the prose of its translation.
 
-    A cell without a translation stays English. Links in outputs are adapted to the translation's
-    folder, which is one level deeper.
+    A cell without a translation stays English. Links in outputs change, because the translation's
+    folder is one level deeper.
     """
     prose = {cell.id: cell for cell in chinese.cells if cell.cell_type == "markdown"}
     result = copy.deepcopy(english)
@@ -155,17 +155,17 @@ def translated(english: NotebookNode, chinese: NotebookNode) -> NotebookNode:
 
 
 def _from_translation(link: re.Match[str]) -> str:
-    """Return a link of an English notebook as the translations need it."""
+    """Return a link of an English notebook as seen from the translations' folder."""
     return link[0] if (TRANSLATIONS / link[0]).is_file() else f"../{link[0]}"
 
 
 def offline_environment(profile: str | None = None) -> dict[str, str]:
-    """Return this process's environment, with the network closed to Python's processes.
+    """Return this process's environment, without network access for Python processes.
 
     Parameters
     ----------
     profile : str, optional
-        A folder in place of the user's IPython folder, whose start-up files could change outputs.
+        A folder that replaces the user's IPython folder, whose start-up files could change outputs.
     """
     paths = [str(ROOT / "tests" / "offline"), os.environ.get("PYTHONPATH", "")]
     changes = {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
@@ -173,7 +173,7 @@ def offline_environment(profile: str | None = None) -> dict[str, str]:
 
 
 def execute(notebook: NotebookNode, folder: Path, *, timeout: int = CELL_TIMEOUT) -> None:
-    """Run all code cells in a fresh kernel; the outputs go into `notebook`.
+    """Run all code cells of `notebook` in a fresh kernel and store their outputs in it.
 
     Raises
     ------
@@ -184,7 +184,8 @@ def execute(notebook: NotebookNode, folder: Path, *, timeout: int = CELL_TIMEOUT
     nbclient.exceptions.DeadKernelError
         The kernel died.
     """
-    from nbclient import NotebookClient  # Slow, and the tests import this file in every process.
+    # The import is slow, and every test process imports this file.
+    from nbclient import NotebookClient
 
     client = NotebookClient(
         notebook,
@@ -198,7 +199,7 @@ def execute(notebook: NotebookNode, folder: Path, *, timeout: int = CELL_TIMEOUT
 
 
 def process(path: Path, *, run: bool) -> None:
-    """Bring one notebook, or one translation, up to date and write it where it has changed."""
+    """Update a notebook or a translation, and write it if it has changed."""
     before = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(before, as_version=4)
     if path.parent == TRANSLATIONS:
@@ -219,8 +220,8 @@ def process(path: Path, *, run: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Process the notebooks and their translations; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("paths", nargs="*", type=Path, help="notebooks; all by default")
-    parser.add_argument("--no-run", action="store_true", help="write the canonical form only")
+    parser.add_argument("paths", nargs="*", type=Path, help="notebooks (default: all)")
+    parser.add_argument("--no-run", action="store_true", help="do not execute the cells")
     options = parser.parse_args(arguments)
     chosen = [path.resolve() for path in options.paths] or sorted(NOTEBOOKS.glob("*.ipynb"))
     copies = [TRANSLATIONS / path.name for path in chosen if path.parent == NOTEBOOKS]
@@ -228,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in [*chosen, *(path for path in copies if path.is_file())]:
         try:
             process(path, run=not options.no_run)
-        except Exception as error:  # A cell can raise anything; the other notebooks still run.
+        except Exception as error:  # Continue with the other notebooks.
             failed += 1
             print(f"{path}: failed and left as it is\n{error}", file=sys.stderr)
     return 1 if failed else 0

@@ -1,10 +1,10 @@
-"""Bring the tables of both READMEs, and the figure, up to date with notebooks and measurements.
+"""Update the tables and the figure of both READMEs from the notebooks and measurements.
 
     python scripts/readme.py            # write README.md, README.zh-CN.md and the figure
     python scripts/readme.py --check    # write nothing, exit 1 on any difference
 
 The tables of notebooks come from the notebooks' metadata; their Chinese titles and summaries are in
-docs/zh/notebooks.toml. The figure is a committed output of a notebook. The tables of speed come
+docs/zh/notebooks.toml. The figure is a committed output of a notebook. The benchmark tables come
 from docs/bench.json, which `scripts/bench.py --readme` writes.
 """
 
@@ -25,7 +25,7 @@ FIGURE = ROOT / "docs" / "ladder.png"
 MEASURED = ROOT / "docs" / "bench.json"
 FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "network-climb")
 CHINESE = tomllib.loads((ROOT / "docs" / "zh" / "notebooks.toml").read_text(encoding="utf-8"))
-# The words around what the metadata say, by language.
+# The words around the metadata, by language.
 WORDS = {
     "en": {
         "head": "| | Notebook | You will | Level | Minutes | Needs |",
@@ -37,30 +37,30 @@ WORDS = {
     },
     "zh_CN": CHINESE["words"],
 }
-#: The other runtimes that README's table of races shows.
+#: The other runtimes in README's benchmark table.
 OTHERS = ("ONNX Runtime", "OpenVINO", "PyTorch compiled", "LiteRT")
-# The words of the block of figures, by Sphinx's name of the language.
+# The words of the benchmark tables, by Sphinx's name of the language.
 BENCH_WORDS = {
     "en": {
         "made": "Measured at commit `{commit}` on {date}: {cpu} (LLVM: `{mcpu}`), {threads} "
-        "threads for each candidate: {onnxruntime}, and set for TVM, OpenVINO, PyTorch and LiteRT. "
-        "Versions: {versions}.",
-        "default": "ONNX Runtime's default (`intra_op_num_threads=0`)",
-        "set": "set for ONNX Runtime (`intra_op_num_threads={}`)",
-        "noisy": " Other programs took up to {taken_by_others:.0%} of the machine meanwhile.",
+        "threads per runtime. {onnxruntime}, and `make bench` sets the number of threads of TVM, "
+        "OpenVINO, PyTorch and LiteRT. Versions: {versions}.",
+        "default": "ONNX Runtime uses its default (`intra_op_num_threads=0`)",
+        "set": "`make bench` sets `intra_op_num_threads={}` for ONNX Runtime",
+        "noisy": " Meanwhile, other programs used up to {taken_by_others:.0%} of the processors.",
         "races": ("ms per call", "tvmlab / fastest other"),
-        "measures": ("measure", "value", "bar"),
+        "measures": ("measure", "value", "required"),
         "absent": "not installed",
     },
     "zh_CN": {
         "made": "测量于 {date}，提交 `{commit}`：{cpu}（LLVM：`{mcpu}`），"
-        "每个候选 {threads} 个线程：{onnxruntime}，TVM、OpenVINO、PyTorch 和 LiteRT "
-        "的线程数由测量程序设定。版本：{versions}。",
-        "default": "ONNX Runtime 用其默认值（`intra_op_num_threads=0`）",
-        "set": "ONNX Runtime 的由测量程序设定（`intra_op_num_threads={}`）",
-        "noisy": "期间其他程序最多占用了机器的 {taken_by_others:.0%}。",
-        "races": ("每次调用的毫秒数", "tvmlab / 其余最快者"),
-        "measures": ("度量", "值", "标准"),
+        "每个运行时 {threads} 个线程。{onnxruntime}；TVM、OpenVINO、PyTorch 和 LiteRT "
+        "的线程数由 `make bench` 设置。版本：{versions}。",
+        "default": "ONNX Runtime 使用默认值（`intra_op_num_threads=0`）",
+        "set": "`make bench` 把 ONNX Runtime 设为 `intra_op_num_threads={}`",
+        "noisy": "测量期间，其他程序最多占用了 {taken_by_others:.0%} 的处理器。",
+        "races": ("毫秒/次调用", "tvmlab / 其他最快者"),
+        "measures": ("度量", "值", "要求"),
         "absent": "未安装",
     },
 }
@@ -69,7 +69,7 @@ READMES = {"en": ROOT / "README.md", "zh_CN": ROOT / "README.zh-CN.md"}
 
 @dataclass(frozen=True)
 class Entry:
-    """A notebook as a list shows it; `path` is the translation where there is one."""
+    """A row of the table of notebooks; `path` is the translation if there is one."""
 
     path: Path
     title: str
@@ -115,7 +115,7 @@ def figure() -> tuple[bytes, str]:
 
 
 def block(data: Mapping[str, Any], language: str) -> str:
-    """Write README's block of figures, in Markdown, from the content of docs/bench.json."""
+    """Return README's benchmark tables, in Markdown, from the content of docs/bench.json."""
     words, fixed = BENCH_WORDS[language], data["onnxruntime_threads"]
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
     threads = words["set" if fixed else "default"].format(fixed)
@@ -145,12 +145,12 @@ def between(text: str, mark: str, content: str) -> str:
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
-        sys.exit(f"README has no place for {mark}: {begin} ... {end}")
+        sys.exit(f"README lacks the marks {begin} ... {end}")
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
 
 
 def main(check: bool) -> int:
-    """Write, or check; return the exit code."""
+    """Update READMEs and figure, or only check them; return the exit code."""
     png, alt = figure()
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
     new = {FIGURE: png}

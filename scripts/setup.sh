@@ -1,25 +1,25 @@
 #!/bin/sh
-# Make .venv: the pinned packages, this package (editable), and the tvm-ffi source for notebook 01.
+# Create .venv with the pinned packages, this package (editable) and the tvm-ffi source for notebook 01.
 #
 #   PYTHON=python3.12 sh scripts/setup.sh     use this interpreter
-#   TORCH=cuda sh scripts/setup.sh            install PyPI's PyTorch, the CUDA build
-#   TVMLAB_DISK_MB=6000 sh scripts/setup.sh   ask for another amount of disk
+#   TORCH=cuda sh scripts/setup.sh            install the CUDA build of PyTorch from PyPI
+#   TVMLAB_DISK_MB=6000 sh scripts/setup.sh   require another amount of free disk space
 #
-# Run it as often as you like: where nothing changed it ends in a moment. pip's own variables
-# and files (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf) are obeyed.
+# The script ends at once if nothing has changed since its last run. pip's own variables and files
+# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf) apply.
 set -eu
 cd "$(dirname "$0")/.."
 
 venv=.venv
 python=$venv/bin/python
-stamp=$venv/tvmlab-setup        # what the finished environment was made from
-busy=$venv/tvmlab-unfinished    # there while pip changes files: a killed pip leaves it behind
+stamp=$venv/tvmlab-setup        # the inputs of the finished environment
+busy=$venv/tvmlab-unfinished    # exists while pip changes files, and after pip was killed
 base=$python
 cpu_index=https://download.pytorch.org/whl/cpu
-# Read with a limit of two seconds that a slow name server cannot stretch, unlike urlopen's own.
+# Read the URL within two seconds. urlopen's own timeout does not limit a slow name server.
 probe='import signal, sys, urllib.request; signal.alarm(2); urllib.request.urlopen(sys.argv[1])'
-# MB of the environment and of the wheels twice, because pip keeps them in its cache and in a
-# temporary folder. CPU: 2,650 + 2 * 650, measured. CUDA: 6,620 measured + 2 * 3,190 estimated.
+# Disk space in MB: the environment, and twice the wheels, because pip stores them in its cache and in
+# a temporary folder. CPU: 2,650 + 2 * 650, measured. CUDA: 6,620 measured + 2 * 3,190 estimated.
 cpu_mb=4000
 cuda_mb=13000
 
@@ -28,25 +28,25 @@ die() {
     exit 1
 }
 
-# version INTERPRETER: "3.11", or a failure where it does not start (a shim, a dangling link).
+# version INTERPRETER: print "3.11", or fail if the interpreter does not start (a shim, a broken link).
 version() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
 
-# A second environment would be of no use there, and take the place of the .venv of a folder mapped in.
+# A second environment in the container would be useless, and would overwrite the .venv of a mounted folder.
 [ "${VIRTUAL_ENV:-}" != /opt/tvmlab ] ||
-    die "this is the image, where everything is installed: use python and tvmlab without make (README, Docker)"
+    die "this is the tvmlab image, which has everything installed: use python and tvmlab without make (README, Docker)"
 
-# make and what tvm-ffi-config prints cannot name a folder with a space in it.
+# make and the output of tvm-ffi-config cannot contain a path with a space.
 case $(pwd -P) in
-*[[:space:]]*) die "there is a space in the path $(pwd -P), which the C++ build tools cannot take; move the checkout" ;;
+*[[:space:]]*) die "there is a space in the path $(pwd -P), which the C++ build tools cannot handle; move the checkout" ;;
 esac
 
 in_range() {
     case $1 in 3.11 | 3.12 | 3.13) ;; *) return 1 ;; esac
 }
 
-# find_python: sets base and base_version, or says in one line what to install.
+# find_python: set base and base_version, or fail with one line that says what to install.
 find_python() {
     if [ -n "${PYTHON:-}" ]; then
         base=$PYTHON
@@ -63,27 +63,27 @@ find_python() {
     die "no Python 3.11 to 3.13 found$seen; install one (Debian 12: apt install python3 python3-venv) or name it: PYTHON=/path/to/python3.12"
 }
 
-# inputs VERSION: everything the environment depends on. The folder is part of it because
-# an environment that was moved has scripts that point to where it was.
+# inputs VERSION: print everything the environment depends on, including its folder, because the
+# scripts of a moved environment still contain the old path.
 inputs() {
     echo "python $1, torch $torch in $(pwd -P)"
     cat requirements.txt pyproject.toml tvmlab/assets/tvm-ffi-source.txt
 }
 
-# Two terminals, one environment: the second waits for the first (where flock is installed).
+# If two terminals run this script at once, the second waits for the first (if flock is installed).
 if command -v flock >/dev/null 2>&1; then
     exec 9<requirements.txt
     flock 9
 fi
 
-# TORCH without a value keeps the build of the environment that is here.
+# Without TORCH, keep the PyTorch build of the existing environment.
 torch=${TORCH:-$(sed -n '1s/.*, torch \([a-z]*\) .*/\1/p' "$stamp" 2>/dev/null || :)}
 case ${torch:=cpu} in
 cpu | cuda) ;;
 *) die "TORCH=$torch is unknown; TORCH=cpu installs the CPU build of PyTorch, TORCH=cuda PyPI's build" ;;
 esac
 
-# Is the environment that is here sound, and is it the wanted one?
+# Check whether the existing environment works and is the requested one.
 have=$(version "$python") || have=
 if [ -n "${PYTHON:-}" ]; then
     find_python
@@ -105,10 +105,10 @@ if [ -z "$have" ]; then
         die "Python $base_version has no venv module; install it (Debian, Ubuntu: apt install python$base_version-venv)"
 fi
 
-set -- # the options of pip that offer it the CPU build
+set -- # the pip options for the CPU build
 disk_mb=$cuda_mb
 if [ "$torch" = cpu ]; then
-    # In braces, because some shells report the alarm that ends the probe.
+    # The braces hide the message of shells that report the alarm.
     if { "$base" -c "$probe" "$cpu_index/torch/"; } >/dev/null 2>&1; then
         set -- --extra-index-url "$cpu_index"
         disk_mb=$cpu_mb
@@ -116,7 +116,7 @@ if [ "$torch" = cpu ]; then
         for installed in "$venv"/lib/python*/site-packages/torch; do
             [ -z "$have" ] || [ ! -d "$installed" ] || disk_mb=$cpu_mb
         done
-        echo "setup: cannot reach $cpu_index, so pip installs the PyTorch of its own indexes (PyPI has the CUDA build)"
+        echo "setup: cannot reach $cpu_index, so pip installs PyTorch from its own indexes (PyPI has the CUDA build)"
     fi
 fi
 
@@ -124,9 +124,9 @@ disk_mb=${TVMLAB_DISK_MB:-$disk_mb}
 where=.
 if [ -d "$venv" ]; then
     where=$venv
-    # An environment that does not work must not count against the space for the new one.
+    # A broken environment is deleted first, so that its space counts as free.
     [ -n "$have" ] || rm -rf "$venv"/*
-    # Of what is installed pip replaces a part.
+    # pip replaces only a part of the installed files, so their space counts as available.
     there_kb=$(du -sk "$venv" | sed 's/[^0-9].*//')
     disk_mb=$((disk_mb - ${there_kb:-0} / 1000))
 fi
@@ -135,32 +135,32 @@ free_kb=$(df -Pk "$where" | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\
     die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, clone elsewhere, or set TVMLAB_DISK_MB"
 
 if [ -z "$have" ]; then
-    echo "setup: making $venv with Python $base_version"
-    "$base" -m venv --clear "$venv" || die "$base could not make $venv (its own message is above)"
+    echo "setup: creating $venv with Python $base_version"
+    "$base" -m venv --clear "$venv" || die "$base could not create $venv; see its message above"
     have=$base_version
 fi
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
-trap 'exit 130' INT TERM HUP # Without it a shell may take an interrupted pip for a failed one.
-# pip_step WHAT ARGS...: run pip, which says itself what is wrong, and add where we were.
+trap 'exit 130' INT TERM HUP # Otherwise a shell can mistake an interrupted pip for a failed one.
+# pip_step WHAT ARGS...: run pip. After an error, add which step failed to the message of pip.
 pip_step() {
     what=$1
     shift
     : >"$busy"
-    # At a terminal pip shows its progress; in a log it would be hundreds of lines.
+    # Show the progress only on a terminal, because it would fill a log with hundreds of lines.
     [ -t 1 ] || set -- "$@" --quiet
     if "$python" -m pip "$@"; then
         rm -f "$busy"
         return
     fi
-    # Where pip changed nothing (no network), what is there stays good; else it is made anew.
+    # If pip changed nothing (no network), keep the environment. Otherwise the next run creates a new one.
     [ -n "$(find "$venv/lib" -type f ! -name '*.pyc' -newer "$busy" | head -n 1)" ] || rm -f "$busy"
-    die "pip could not $what (its own message is above); check the network or PIP_INDEX_URL and PIP_PROXY, then run the same command again"
+    die "pip could not $what; see its message above. Check the network, PIP_INDEX_URL and PIP_PROXY, then run the same command again"
 }
 
-# The first line of the stamp alone marks an environment of the right making that is not complete.
+# A stamp with only the first line marks an environment that is usable but incomplete.
 inputs "$have" | head -n 1 >"$stamp"
-echo "setup: installing the packages of requirements.txt (some minutes the first time)"
+echo "setup: installing the packages of requirements.txt (takes several minutes the first time)"
 pip_step "install requirements.txt" install "$@" -r requirements.txt
 pip_step "install tvmlab" install --no-deps --no-build-isolation --editable .
 pip_step "fetch the source of tvm-ffi" download --no-deps --no-build-isolation \

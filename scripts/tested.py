@@ -1,11 +1,11 @@
-"""Enter a run of the tests in docs/tested.md, with the versions of that run.
+"""Add a test run to the table of docs/tested.md, with the versions of that run.
 
-    make tested                      # runs `make test`, and then this
-    TVMLAB_TEST_ALL=1 make tested    # the same, with the tests that take long
+    make tested                      # run `make test` and then this script
+    TVMLAB_TEST_ALL=1 make tested    # the same with the tests that take long
 
-The counts come from the files that the two runs of pytest leave in build/. A checkout that differs
-from its commit leaves the table as it is. Rows of another commit are dropped: for a row per Python,
-run this in a checkout per Python, all at one commit, and copy the table from one to the next.
+The counts come from the files that both pytest runs write to build/. The script refuses a checkout
+with uncommitted changes. It drops the rows of other commits. For several Python versions, run it in
+one checkout per version, all at the same commit, and copy the table from one checkout to the next.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "ai
 HEAD = f"""\
 # Tested with
 
-Each row is one run of the tests in which nothing failed, written by `make tested` with the versions
-of that run. All rows are of one commit. A Python, a system or a version without a row is not
-tested.
+Each row is a test run without failures, which `make tested` entered with the versions of that run.
+All rows are of the same commit. Other Python versions, systems and package versions are not tested.
 
-The form is the command. `make test` leaves out most of the tests that take long. With
-`TVMLAB_TEST_ALL=1`, as in `make test-all`, it leaves out none of them. "Tests" counts what passed in pytest's run of `tests`, "Cells" what passed
-in its run of the notebooks, and "Skipped" what either run skipped for a reason in
-`tests/skips.txt`. "Minutes" is the duration of these two runs, without set-up, lint and types.
+"Form" is the command of the run. `make test` skips most of the tests that take long, and with
+`TVMLAB_TEST_ALL=1`, as in `make test-all`, it skips none of them. "Tests" counts the tests that
+passed in `tests`, "Cells" the notebook cells that passed, and "Skipped" the tests and cells that
+were skipped for a reason in `tests/skips.txt`. "Minutes" is the duration of both pytest runs,
+without set-up, lint and types.
 
 | Python | Form | Commit | System | {" | ".join(PACKAGES)} | \
 Tests | Cells | Skipped | Minutes | Day |
@@ -57,7 +57,7 @@ def git(*arguments: str) -> str:
 
 
 def version(package: str) -> str:
-    """Return a package's version; for PyTorch with its build, which its metadata leave out."""
+    """Return a package's version; PyTorch's includes the build, which its metadata omit."""
     if package == "torch":
         return str(importlib.import_module("torch").__version__)
     return importlib.metadata.version(package)
@@ -83,7 +83,7 @@ def row(commit: str) -> str:
 
 
 def merged(old: str, new: str) -> str:
-    """Return the table with a new row, without those of other commits or of the same form."""
+    """Return the table with a new row, which replaces rows of other commits or the same form."""
     found = [*re.findall(r"^\| 3\..*$", old, re.MULTILINE), new]
     found = [row for row in found if row.split("|")[3] == new.split("|")[3]]
     rows = {tuple(row.split("|")[1:3]): row for row in found}
@@ -91,9 +91,9 @@ def merged(old: str, new: str) -> str:
 
 
 def main() -> None:
-    """Write the table anew."""
+    """Add the run to the table."""
     if changed := git("status", "--porcelain", "--", ":/", ":!docs/tested.md"):
-        sys.exit(f"the checkout differs from its commit, so nothing is written:\n{changed}")
+        sys.exit(f"the checkout differs from its commit; commit or undo these changes:\n{changed}")
     new = row(git("rev-parse", "--short=10", "HEAD"))
     TABLE.write_text(merged(TABLE.read_text(encoding="utf-8"), new), encoding="utf-8")
     print(f"{TABLE.relative_to(ROOT)}: {new}")
