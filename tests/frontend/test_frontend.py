@@ -43,7 +43,7 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
         ("text.onnx", b"hello, this is text", "this is not an ONNX model"),
         ("page.onnx", b"<!DOCTYPE html><html></html>", "a web page or a Git LFS pointer"),
         ("package.so", b"\x7fELF\x02", "this is a package of compiled code"),
-        ("cut.onnx", DENSE[:-20], "this is not an ONNX model, or it is cut off"),
+        ("cut.onnx", DENSE[:-20], "this is not an ONNX model, or it is truncated"),
         ("short.tflite", b"\x1c\0\0\0TFL3", "the TensorFlow Lite model is damaged"),
     ],
 )
@@ -131,7 +131,7 @@ def test_damage_is_refused_or_does_not_matter(
     ("given_shapes", "what"),
     [
         ({"z": (2, 3)}, "the model has no input named 'z'"),
-        ({"x": (2,)}, "`shapes` gives (2,) for input 'x', and the model declares (N, 3)"),
+        ({"x": (2,)}, "`shapes` gives (2,) for input 'x', but the model declares (N, 3)"),
         ({"x": (0, 3)}, "input 'x' has a dimension of 0"),
         ({"x": ("for", 3)}, "input 'x' has a dimension of 'for'"),
         ({"x": "n3"}, "`shapes` gives 'n3' for input 'x'"),

@@ -297,5 +297,5 @@ def test_kernels_that_cannot_be_checked_are_refused() -> None:
         pictures = op.reshape(x, [1, 1, n, 3])
         return op.vision.roi_pool(pictures, regions, pooled_size=(1, 1), spatial_scale=1.0)
 
-    with pytest.raises(CompileError, match="reads at places that tvmlab cannot check"):
+    with pytest.raises(CompileError, match="reads at positions that tvmlab cannot check"):
         tvmlab.compile(built(pool))

@@ -69,7 +69,7 @@ def test_an_unknown_operator_is_named_with_the_closest_one():
     ],
 )
 def test_a_part_that_is_no_pattern_is_refused_where_it_is_written(make):
-    with pytest.raises(errors.RelayError, match="no pattern of Relay's language"):
+    with pytest.raises(errors.RelayError, match="not a pattern of Relay's language"):
         make()
 
 
@@ -312,7 +312,7 @@ def test_rules_without_an_end_are_an_error():
 
 
 def test_a_rule_without_a_pattern_is_an_error():
-    with pytest.raises(errors.RelayError, match="no pattern"):
+    with pytest.raises(errors.RelayError, match="not a pattern"):
         rewrite(DFPatternCallback(), relax.Var("x"))
 
 

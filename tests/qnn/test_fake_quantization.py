@@ -271,4 +271,4 @@ def test_a_transposed_convolution_by_channel_and_group_stays_float():
     weight = net.weight(np.ones((4, 3, 3, 3), "int8"), np.float32([1, 2, 3]), np.zeros(3), axis=1)
     made = net.emit(op.nn.conv2d_transpose(net.real(net.inputs[0], 0.05, 128), weight, groups=2))
     (left,) = float_operators(net.module(net.quantized(made, 0.2, 0, "uint8")))
-    assert left.reason == "its weight has scales by output within each group"
+    assert left.reason == "its weight has a scale per output within each group"

@@ -46,7 +46,7 @@ def differences(model: Model, *inputs: Array, rounding: str = "TFLITE") -> Array
     expected = Litert(content).run(*inputs)
     integer = FakeQuantizationToInteger(rounding)(tvmlab.load(content))
     left = {one.reason for one in float_operators(integer)}
-    assert left <= {"its scales are too far apart"}  # which is so for int16 alone
+    assert left <= {"its scales differ by too much"}  # only for int16
     found, _ = run(integer, *inputs)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape

@@ -128,7 +128,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("add", {"rhs": X[:, :, :3]}, "do not broadcast"),
     ("avg_pool2d", {"pool_size": [9, 9]}, "larger than the padded data"),
     ("concatenate", {"data": [X, X[:, :, :2]]}, r"data\.1 has shape"),
-    ("concatenate", {"data": [X]}, "input_scales is .* a tuple is needed"),
+    ("concatenate", {"data": [X]}, "input_scales is .* must be a tuple"),
     # Axes, and values by channel along them
     *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize")),
     ("requantize", {"input_scale": [0.5, 1.0, -2.0]}, "input_scale is -2.0 at channel 2"),
@@ -149,11 +149,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         for rounding in ("TFLITE", "ONNX")
     ),
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
-    ("add", {**WIDE, "rounding": "TFLITE"}, "adds int8, uint8 and int16, as TFLite"),
+    ("add", {**WIDE, "rounding": "TFLITE"}, "takes int8, uint8 and int16, as TFLite"),
     ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
     ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
     ("softmax", {"scale": 1.5}, "it must be at most 1"),
-    ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
+    ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"must be below 2\*\*30"),
 ]
 
 
@@ -176,7 +176,7 @@ def test_an_operand_is_refused_by_name() -> None:
         op.dequantize(x, scale, scale)
     with pytest.raises(TvmlabError, match=r'out_dtype is "int8".*int16, int32, int64'):
         build("conv2d", out_dtype="int8")
-    with pytest.raises(TvmlabError, match=r"data is .* a tuple is needed"):
+    with pytest.raises(TvmlabError, match=r"data is .* must be a tuple"):
         op.concatenate(x, [scale], [zero], scale, zero, 1)  # type: ignore[arg-type]
 
 

@@ -147,17 +147,17 @@ def test_pythons_operators_get_types_when_they_are_used() -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda x: relay.add(x, 1), "a int is no expression"),
+        (lambda x: relay.add(x, 1), "a int is not an expression"),
         (lambda x: relay.add(x), "missing a required argument: 'rhs'"),
         (lambda x: relay.Call(relay.op.get("nn.softmax"), [x]), "has attributes, and none"),
-        (lambda x: relay.sum(x, axis="one"), "'axis' of sum is integers"),
+        (lambda x: relay.sum(x, axis="one"), "'axis' of sum must be integers"),
         (lambda x: relay.reshape(x, relay.var("n", shape=(2,), dtype="int32")), "computed by"),
         (lambda x: relay.Function([x + x], x), "a parameter of a function is a Call"),
         (lambda x: relay.Function([x], x, type_params=["T"]), "carry type_params"),
         (lambda x: relay.op.get("nn.relux"), "tvmlab.relay has no operator 'nn.relux'"),
-        (lambda x: relay.var("x", "float32", shape=(1,)), "by its type or by its shape"),
+        (lambda x: relay.var("x", "float32", shape=(1,)), "either a type or a shape"),
         (lambda x: relay.TensorType(("n",)), "a dimension is a str"),
-        (lambda x: relay.const(object()), "makes no constant"),
+        (lambda x: relay.const(object()), "cannot become a constant"),
     ],
 )
 def test_what_is_refused(make: Any, what: str) -> None:

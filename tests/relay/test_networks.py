@@ -58,7 +58,7 @@ def test_a_network_runs() -> None:
 def test_workloads_of_ones_own() -> None:
     x = relay.var("data", shape=(1, 3))
     net = relay.Function([x, relay.var("w", shape=(2, 3))], x)
-    with pytest.raises(RelayError, match="no rule for the values of 'w'"):
+    with pytest.raises(RelayError, match="no default values for 'w'"):
         create_workload(net)
     params = create_workload(net, lambda _, array: array.fill(7))[1]
     np.testing.assert_array_equal(params["w"].numpy(), np.full((2, 3), 7, "float32"))

@@ -191,5 +191,5 @@ def test_passes_of_ones_own() -> None:
     assert isinstance(same, relay.Pass)
     assert same.info.name == "same"
     tvm.ir.assert_structural_equal(same(mod), mod)
-    with pytest.raises(RelayError, match="optimization level"):
+    with pytest.raises(RelayError, match="opt_level is missing"):
         relay.function_pass(lambda func, mod, ctx: func)

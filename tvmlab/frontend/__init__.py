@@ -19,23 +19,23 @@ from .tir import with_main
 
 __all__ = ["Shapes", "load"]
 
-# How Relay text begins: its version, or a function, after comments if there are any.
+# The beginning of Relay text: its version, or a function, after any comments.
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
-# Files passed by mistake, by their first bytes: what the file is, and what to do.
+# Files passed by mistake, recognized by their first bytes, each with its error and the fix.
 _OTHERS = {
     rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
-        "this is a picture, an archive, a web page or a Git LFS pointer, not a model",
-        "give an ONNX or TensorFlow Lite model, or the object that torch.export.export returns; "
-        "a picture is the input of a compiled model, see tvmlab.models.preprocess",
+        "this is an image, an archive, a web page or a Git LFS pointer, not a model",
+        "pass an ONNX or TensorFlow Lite model, or the object that torch.export.export returns; "
+        "an image is the input of a compiled model, see tvmlab.models.preprocess",
     ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
-        "this is TVMScript, which is a program in Python: reading it could run anything",
-        "where you trust it, read it in Python with tvm.script.from_source; Relay text "
-        "(`tvmlab show --format relay`) is read here",
+        "this is TVMScript, which is a Python program: reading it would run any code in it",
+        "if you trust it, read it with tvm.script.from_source; Relay text "
+        "(`tvmlab show --format relay`) can be loaded",
     ),
     rb"\x7fELF": (
         "this is a package of compiled code, or another library, not a model",
-        "give the model that it was compiled from; `tvmlab run` runs a package",
+        "load the model that it was compiled from; `tvmlab run` runs a package",
     ),
 }
 
@@ -48,19 +48,19 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, tvmlab.models.Model, \
             tvm.ir.IRModule or tvm.tirx.PrimFunc
         A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
-        text, or the model as an object. PyTorch models are given as the object that
-        ``torch.export.export`` returns. A TIR function, or a module of one, gets a ``main`` that
-        calls it (`tvmlab.frontend.tir.with_main`); a module with a ``main`` comes back as it is.
+        text, or the model as an object. Pass a PyTorch model as the object that
+        ``torch.export.export`` returns. A TIR function, or a module with one TIR function, gets a
+        ``main`` that calls it (`tvmlab.frontend.tir.with_main`); a module with a ``main`` is kept.
     shapes : mapping of str to shape, optional
-        The inputs' shapes by name. Needed where the model leaves a dimension open. A dimension
+        The inputs' shapes by name, required where the model leaves a dimension open. A dimension
         is an integer, or a string that names a size only known at run time: ``("n", 3, 224,
-        224)``. For ONNX only; the other two formats say their shapes themselves.
+        224)``. For ONNX only, because the other formats contain their shapes.
 
     Returns
     -------
     tvm.ir.IRModule
-        One Relax function ``main``; weights are constants in it. Its attribute ``output_names``
-        lists what the model calls its outputs; Relay text names none.
+        A module with one Relax function ``main``, in which the weights are constants. Its attribute
+        ``output_names`` lists the model's names of its outputs; Relay text has no such names.
 
     Raises
     ------
@@ -69,9 +69,9 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     UnsupportedOperatorError
         The importer does not know an operator of the model; the error names it.
     CompileError
-        A module has neither a Relax function ``main`` nor a single TIR function of known outputs.
+        A module has no Relax ``main``, and not exactly one TIR function whose outputs are known.
     ShapeError
-        A dimension is open and `shapes` does not give it, or `shapes` does not fit.
+        A dimension is open and `shapes` has no size for it, or `shapes` does not match the model.
     """
     if isinstance(model, (IRModule, tirx.PrimFunc)):
         return with_main(model)
@@ -90,26 +90,26 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     if kind == "torch.export.exported_program.ExportedProgram":
         from .pytorch import import_program
 
-        fix = "export it again with example inputs of the shape wanted, or with dynamic_shapes"
+        fix = "export it again with example inputs of that shape, or with dynamic_shapes"
         _no_shapes("an exported PyTorch program", shapes, "the exported program", fix)
         return import_program(model)
-    torch = sys.modules.get("torch")  # a module of PyTorch's cannot be here before PyTorch
+    torch = sys.modules.get("torch")  # `model` can be a PyTorch module only if it is
     if kind.startswith("torch.") or (torch and isinstance(model, torch.nn.Module)):
-        what = "a PyTorch module has to be exported before it can be imported"
-        fix = "load what torch.export.export(module.eval(), (example_input,)) returns"
+        what = "a PyTorch module must be exported before it can be imported"
+        fix = "load the result of torch.export.export(module.eval(), (example_input,))"
         raise ModelError(what, where=kind, fix=fix)
     fix = (
-        "give a path, bytes, an onnx.ModelProto, a torch.export.ExportedProgram, a tvm.ir.IRModule "
+        "pass a path, bytes, an onnx.ModelProto, a torch.export.ExportedProgram, a tvm.ir.IRModule "
         "or a tvm.tirx.PrimFunc"
     )
     raise ModelError("this is not a model that tvmlab can read", where=kind, fix=fix)
 
 
 def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
-    """Read a model file and import it; external weights can lie beside it."""
+    """Read a model file and import it; external weights are read from its folder."""
     try:
         data = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: no path has a null character
+    except (OSError, ValueError) as error:  # ValueError: raised for a path with a null character
         missing = isinstance(error, FileNotFoundError)
         what = "there is no such file" if missing else f"the file cannot be read: {error}"
         raise ModelError(what, where=str(path), fix="check the path") from error

@@ -1,4 +1,4 @@
-"""What all importers check: input shapes, and the scales and zero points of quantized models."""
+"""Checks for all importers: input shapes, and the scales and zero points of quantized models."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Shapes = Mapping[str, Sequence[int | str]]
 def resolve(
     declared: Mapping[str, Sequence[int | str | None] | None], shapes: Shapes | None, *, where: str
 ) -> dict[str, list[Any]]:
-    """Decide every input's shape; open sizes become ``tirx.Var`` of int64, equal names one.
+    """Determine every input's shape; an open size becomes a ``tirx.Var`` of int64, one per name.
 
-    In a `declared` shape None is an unknown rank, and a dimension that is a string or None is open.
-    The user's `shapes` take precedence. Raises `ShapeError` where they do not fit, or an open
-    dimension is not given.
+    A `declared` shape of None has an unknown rank; a dimension that is a string or None is open.
+    The user's `shapes` take precedence. Raises `ShapeError` if `shapes` does not match the model
+    or has no size for an open dimension.
     """
     if not isinstance(shapes, (Mapping, type(None))):
-        fix = f"give a dictionary: shapes={{{next(iter(declared), 'x')!r}: (...)}}"
+        fix = f"pass a dictionary: shapes={{{next(iter(declared), 'x')!r}: (...)}}"
         what = f"shapes is a {type(shapes).__name__}, not a mapping"
         raise ShapeError(what, where=where, fix=fix)
     given = {name: shape for name, shape in (shapes or {}).items() if shape is not None}
@@ -45,10 +45,10 @@ def resolve(
             ranked = hasattr(sizes, "__len__") and not isinstance(sizes, str)
             if not ranked or (shape is not None and len(sizes) != len(shape)):
                 raise ShapeError(
-                    f"`shapes` gives {sizes!r} for input {name!r}, and the model declares "
+                    f"`shapes` gives {sizes!r} for input {name!r}, but the model declares "
                     + (_text(shape) if shape is not None else "a tensor of any rank"),
                     where=where,
-                    fix="give a tuple of as many sizes and names as the input has dimensions",
+                    fix="pass a tuple with one size or name for each dimension of the input",
                 )
             resolved[name] = [_dimension(value, symbols, name, where) for value in sizes]
         elif shape is not None and all(isinstance(size, int) for size in shape):
@@ -71,9 +71,9 @@ def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) 
 def _still_open(
     declared: Mapping[str, Sequence[int | str | None] | None], given: Shapes, where: str
 ) -> ShapeError:
-    """Name all inputs that are open, and advise their shapes beside those that were given."""
+    """Return an error that names all open inputs, and suggests `shapes` for all inputs."""
     kept = {n: tuple(d if isinstance(d, str) else int(d) for d in s) for n, s in given.items()}
-    # Sizes without a name get one each: equal names would be equal sizes.
+    # Open sizes without a name get a different name each, because equal names mean equal sizes.
     taken = {size for shape in (*declared.values(), *kept.values()) for size in shape or ()}
     numbered = (f"n_{number}" if number else "n" for number in itertools.count())
     fresh = (name for name in numbered if name not in taken)
@@ -110,10 +110,10 @@ def _text(shape: Sequence[int | str | None]) -> str:
 def check_scales(
     scale: Any, zero: Any, dtype: str, shape: Sequence[int | None] | None, axis: int, *, where: str
 ) -> None:
-    """Refuse scales and zero points that no quantizer makes.
+    """Refuse invalid scales and zero points.
 
     There is one of each, or one for each index of `axis`; a size or the rank of `shape` is None
-    where it is not known before the model runs. `where` names the tensor or the operator.
+    if it is unknown before the model runs. `where` names the tensor or the operator.
     """
     bad = ~np.isfinite(scale) | (scale <= 0)
     if bad.any():

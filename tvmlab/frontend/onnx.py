@@ -1,7 +1,7 @@
-"""ONNX to Relax: upstream's importer, after checks that upstream leaves out.
+"""Import ONNX into Relax: upstream's importer, after checks that upstream omits.
 
 Upstream's `tvm.relax.frontend.onnx` only warns about a damaged model, reads external weights from
-wherever the file says, and prints while it fails. Here a model is checked first.
+any path that the file names, and prints while it fails. This module checks a model first.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def parse(data: bytes, *, where: str) -> Any:
     model = onnx.ModelProto()
     with contextlib.suppress(DecodeError):
         model.ParseFromString(data)
-        # Protocol buffers carry no file type: other bytes, and a file cut at a field's border, can
-        # parse as a message with nothing in it.
+        # Protocol Buffers have no file signature: the bytes of another format, or a file truncated
+        # at the end of a field, can parse as an empty message.
         if model.ir_version and model.HasField("graph") and model.graph.output:
             return model
     fix = "compare its size and checksum with its source, and download it again"
-    raise ModelError("this is not an ONNX model, or it is cut off", where=where, fix=fix)
+    raise ModelError("this is not an ONNX model, or it is truncated", where=where, fix=fix)
 
 
 def import_proto(
@@ -49,9 +49,9 @@ def import_proto(
 ) -> IRModule:
     """Import a parsed ONNX model; see `tvmlab.load`.
 
-    External weights are read from `folder` into the model, except where it is None, as for a model
-    in memory. `where` names the model in errors. With `keep_params` weights are parameters of
-    ``main``, after the inputs, and its attribute ``params`` holds their values.
+    External weights are read from `folder`, unless `folder` is None, as for a model in memory.
+    `where` names the model in errors. With `keep_params` the weights become parameters of ``main``,
+    after the inputs, and its attribute ``params`` holds their values.
     """
     onnx = need("onnx", extra="onnx")
     from .onnx_converters import Importer
@@ -60,7 +60,7 @@ def import_proto(
         _read_external_data(model, folder, where)
     importer: Any = None
     try:
-        # Upstream prints the operator that it fails on, and warns about what is checked here.
+        # Upstream prints the operator that it fails on, and warns about damaged models.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _check(onnx, model, where)
@@ -72,7 +72,7 @@ def import_proto(
             mod = normalize(mod)
     except ModelError:
         raise
-    except Exception as error:  # upstream's converters raise whatever they stumble over
+    except Exception as error:  # upstream's converters raise any class
         node = getattr(importer, "node", None)
         kind = UnsupportedOperatorError if isinstance(error, NotImplementedError) else ModelError
         raise kind(
@@ -109,15 +109,15 @@ def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
 
 
 def _check(onnx: Any, model: Any, where: str) -> None:
-    """Refuse operators that have no converter, then what is not valid ONNX."""
+    """Refuse operators without a converter, then models that are not valid ONNX."""
     from .onnx_converters import importable, nodes, place
 
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
     converted = importable()
     unknown: dict[str, str] = {}
     for node in nodes(model.graph):
-        # The importer looks at names alone: it would take another domain's Relu for ONNX's. It
-        # does know operators of ONNX Runtime's own domain.
+        # The importer compares names only, so it would take another domain's Relu for ONNX's. It
+        # supports operators of ONNX Runtime's own domain.
         known = node.op_type in standard if node.domain in _ONNX else node.domain == _CONTRIBUTED
         if not known or node.op_type not in converted:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -131,13 +131,13 @@ def _check(onnx: Any, model: Any, where: str) -> None:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        fix = "export it again; onnx.checker.check_model says more"
+        fix = "export it again; onnx.checker.check_model prints the details"
         what = f"the model is not valid ONNX: {telling(error)}"
         raise ModelError(what, where=where, fix=fix) from error
 
 
 def _read_external_data(model: Any, folder: Path, where: str) -> None:
-    """Read weights that lie in files of their own, from the model's folder and nowhere else.
+    """Read weights that are stored in separate files, from the model's folder only.
 
     onnx's own loader refuses absolute paths, links, ``..`` and lengths beyond the file's end.
     """
@@ -148,5 +148,5 @@ def _read_external_data(model: Any, folder: Path, where: str) -> None:
         load_external_data_for_model(model, str(folder))
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
         what = f"the model's weights cannot be read: {telling(error)}"
-        fix = f"put the files with the weights into {folder}; others are never read"
+        fix = f"put the files with the weights into {folder} (weights elsewhere are not read)"
         raise ModelError(what, where=where, fix=fix) from error

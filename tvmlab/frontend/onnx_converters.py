@@ -1,9 +1,9 @@
 """Converters for ONNX operators that upstream's importer lacks or gets wrong.
 
-Operators of ONNX Runtime's format QOperator, such as QLinearConv and QGemm, are converted to
-dequantize, compute and quantize, so that both formats of its quantizer become the same Relax
-operators. ConvInteger and DynamicQuantizeLinear become the operators that define them: the kernels
-of `tvmlab.qnn` take constant zero points, and those of ConvInteger are mostly computed.
+Operators of ONNX Runtime's QOperator format, such as QLinearConv and QGemm, are converted to
+dequantize, a float operator and quantize, so that both formats of its quantizer become the same
+Relax operators. ConvInteger and DynamicQuantizeLinear become the operators that define them,
+because the kernels of `tvmlab.qnn` need constant zero points, which ConvInteger seldom has.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Inputs = Sequence[Any]
 
 
 def nodes(graph: Any) -> Iterator[Any]:
-    """Yield a graph's nodes and those of the graphs in them, in the order of their conversion."""
+    """Yield the nodes of a graph and of its subgraphs, in the order of their conversion."""
     for node in graph.node:
         yield node
         inner = {a.name: a.g for a in node.attribute if a.HasField("g")}
@@ -56,7 +56,7 @@ def importable() -> set[str]:
 class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
     """Upstream's importer with the converters of this module.
 
-    `node` is the one that is converted just now; `quantized` is whether the model quantizes.
+    `node` is the node being converted; `quantized` is whether the model has quantized operators.
     """
 
     def __init__(self, graph: Any, sizes: dict[str, list[Any]], keep_params: bool, where: str):
@@ -67,7 +67,7 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
         self._order = (node for node in nodes(graph) if node.op_type != "If")
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Check nothing: `tvmlab.frontend.onnx` has done it, for branches too."""
+        """Check nothing, because `tvmlab.frontend.onnx` has checked the model and its subgraphs."""
 
     def _convert_operator(
         self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int
@@ -76,45 +76,45 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
         return self.convert(op_name, inputs, attrs)
 
     def convert(self, kind: str, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-        """Convert an operator by its converter here, or upstream's."""
+        """Convert an operator with the converter of this module, or otherwise upstream's."""
         convert = CONVERTERS.get(kind)
         if convert is None:
             return self.by_upstream(kind, inputs, attributes)
         return self.bb.normalize(convert(self, upstream.onnx_input(inputs), attributes))
 
     def by_upstream(self, kind: str, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-        """Convert an operator by upstream's converter."""
+        """Convert an operator with upstream's converter."""
         given = upstream.onnx_input(inputs)
         return super()._convert_operator(kind, given, dict(attributes), self.opset)
 
     def value(self, x: relax.Expr) -> npt.NDArray[Any] | None:
-        """Return the value of a constant or a weight, or None for what is computed."""
+        """Return the value of a constant or a weight, or None for a computed value."""
         if isinstance(x, relax.Var) and x.name in self._params:
             return np.asarray(self._params[x.name][1].numpy())
         return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
 
     def dequantized(self, x: Any, scale: Any, zero: Any, axis: int | None = None) -> relax.Expr:
-        """Dequantize; `axis` is that of the channels where they may have scales."""
+        """Dequantize `x`; `axis` is the axis of its channels if each channel can have a scale."""
         counts = [_count(scale), 1 if zero is None else _count(zero)]
         if axis is None or counts == [1, 1]:
             return self.convert("DequantizeLinear", [x, scale, zero], {})
         value = self.value(scale)
-        if counts[0] == 1 and counts[1] and value is not None:  # wanted are as many of each
+        if counts[0] == 1 and counts[1] and value is not None:  # as many zero points as scales
             scale = relax.const(np.full(counts[1], value.reshape(())))
         return self.convert("DequantizeLinear", [x, scale, zero], {"axis": axis})
 
     def quantized_as(self, y: Any, scale: Any, zero: Any, like: relax.Expr) -> relax.Expr:
-        """Quantize; without a zero point, to the type of `like`."""
+        """Quantize `y`; without a zero point, to the dtype of `like`."""
         if zero is None:
             zero = relax.const(0, str(like.ty.dtype))
         return self.convert("QuantizeLinear", [y, scale, zero], {})
 
     def place(self) -> str:
-        """Return the model and the node that is converted, for errors."""
+        """Return the names of the model and of the node being converted, for errors."""
         return f"{self._where}: {place(self.node)}"
 
     def unsupported(self, why: str) -> UnsupportedOperatorError:
-        """Make the error that says what of the node cannot be imported."""
+        """Make the error for an unsupported feature of the node."""
         return UnsupportedOperatorError(
             f"tvmlab cannot import the ONNX operator {self.node.op_type} {why}",
             where=self.place(),
@@ -126,13 +126,13 @@ Converter = Callable[[Importer, Inputs, Attributes], relax.Expr]
 
 
 def _sizes(x: relax.Expr) -> list[int | None] | None:
-    """Return a tensor's sizes, None for one that is not known; None for an unknown rank."""
+    """Return a tensor's sizes, None for each unknown size; None for an unknown rank."""
     shape = x.ty.shape
     return [static(n) for n in shape.values] if isinstance(shape, relax.ShapeExpr) else None
 
 
 def _count(x: relax.Expr) -> int | None:
-    """Return how many numbers a tensor has, None where that is not known."""
+    """Return the number of a tensor's elements, None if it is unknown."""
     sizes = _sizes(x)
     known = [size for size in sizes or () if size is not None]
     return None if sizes is None or len(known) < len(sizes) else int(np.prod(known, dtype=int))
@@ -142,7 +142,7 @@ def _count(x: relax.Expr) -> int | None:
 
 
 def _linear(kind: str) -> Converter:
-    """Convert by upstream, after checking what upstream computes wrongly or fails on."""
+    """Make a converter that calls upstream's after checking for cases where upstream fails."""
 
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         x, scale, zero = inputs[0:3]
@@ -160,7 +160,7 @@ def _linear(kind: str) -> Converter:
         for name, operand in (("scale", scale), ("zero point", zero)):
             value = None if operand is None else importer.value(operand)
             count = 1 if operand is None else _count(operand)
-            # What is computed at run time is checked for its size alone.
+            # Of computed scales and zero points, only the number of elements is known here.
             values.append(np.full(count or 1, name == "scale") if value is None else value)
         shape = _sizes(x)
         axis = attributes.get("axis", 0 if shape is not None and len(shape) < 2 else 1)
@@ -177,7 +177,7 @@ def _dynamic(importer: Importer, inputs: Inputs, attributes: Attributes) -> rela
     high = op.nn.relu(op.max(x))
     low = emit(op.nn.relu(op.negative(op.min(x))))
     step = emit(op.divide(op.add(high, low), top))
-    # ONNX Runtime's scale of a tensor of zeros is 1; upstream divides zero by zero.
+    # For a tensor of zeros ONNX Runtime uses a scale of 1; upstream divides zero by zero.
     scale = emit(op.where(op.equal(step, nil), one, step))
     zero = emit(op.astype(op.round(op.clip(op.divide(low, scale), 0, 255)), "uint8"))
     return relax.Tuple([importer.convert("QuantizeLinear", [x, scale, zero], {}), scale, zero])
@@ -189,7 +189,7 @@ def _dynamic(importer: Importer, inputs: Inputs, attributes: Attributes) -> rela
 def _weighted(
     importer: Importer, kind: str, inputs: Inputs, axis: int, bias: Any, attributes: Attributes
 ) -> relax.Expr:
-    """Multiply by weights; a bias of int32 counts in units of the product of both scales."""
+    """Multiply by weights; the unit of an int32 bias is the product of both scales."""
     x, x_scale, xz, w, w_scale, wz = inputs[0:6]
     operands = [importer.dequantized(x, x_scale, xz), importer.dequantized(w, w_scale, wz, axis)]
     if bias is not None:
@@ -210,7 +210,7 @@ def _qlinear_conv(importer: Importer, inputs: Inputs, attributes: Attributes) ->
 
 def _qlinear_matmul(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     a, a_scale, az, b, b_scale, bz, ys, yz = inputs[0:8]
-    rows = None if a.ty.ndim == 1 else -2  # a vector has no rows to differ
+    rows = None if a.ty.ndim == 1 else -2  # a vector has no rows that could have scales
     left = importer.dequantized(a, a_scale, az, rows)
     right = importer.dequantized(b, b_scale, bz, -1)
     return importer.quantized_as(importer.convert("MatMul", [left, right], attributes), ys, yz, a)
@@ -223,11 +223,11 @@ def _qgemm(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.
 
 
 def _qlinear(kind: str, count: int) -> Converter:
-    """Convert a function of `count` operands that have one scale each."""
+    """Make a converter for a function of `count` operands with one scale each."""
 
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         if attributes.get("channels_last", 0):
-            raise importer.unsupported("with channels_last, which is data in NHWC")
+            raise importer.unsupported("with channels_last, that is, data in NHWC")
         operands = [importer.dequantized(*inputs[3 * i : 3 * i + 3]) for i in range(count)]
         scale, zero = inputs[3 * count : 3 * count + 2]
         y = importer.convert(kind, operands, attributes)
@@ -237,9 +237,9 @@ def _qlinear(kind: str, count: int) -> Converter:
 
 
 def _qlinear_softmax(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    # Before opset 13 softmax flattened its input at `axis`; at the last axis that is the same.
+    # Before opset 13 softmax flattened its input at `axis`; for the last axis nothing differs.
     if attributes.get("opset", 13) < 13 and attributes.get("axis", 1) != -1:
-        raise importer.unsupported("with the meaning of softmax before opset 13")
+        raise importer.unsupported("as defined before opset 13, along another axis than the last")
     return _qlinear("Softmax", 1)(importer, inputs, attributes)
 
 
@@ -266,7 +266,7 @@ def _conv_integer(importer: Importer, inputs: Inputs, attributes: Attributes) ->
 
 
 def _window(kind: str) -> Converter:
-    """Convert a window that moves over a picture, with the widths that SAME means as numbers."""
+    """Make a converter for an operator with windows that turns SAME padding into numbers."""
 
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         sizes = (_sizes(inputs[0]) or [])[2:]
@@ -278,7 +278,7 @@ def _window(kind: str) -> Converter:
             before, after = [], []
             for size, kernel, stride, step in zip(known, window, strides, dilations, strict=True):
                 total = max((-(-size // stride) - 1) * stride + (kernel - 1) * step + 1 - size, 0)
-                # An odd number of zeros has one more at the end for SAME_UPPER, else before.
+                # With odd padding, SAME_UPPER adds one more zero at the end, SAME_LOWER before.
                 upper = attributes["auto_pad"] == b"SAME_UPPER"
                 before.append(total // 2 if upper else total - total // 2)
                 after.append(total - before[-1])
@@ -289,7 +289,7 @@ def _window(kind: str) -> Converter:
 
 
 def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    """Convert to ``nn.pad``, where upstream has a loop in TIR, which has no integer form."""
+    """Convert to ``nn.pad``; upstream emits a loop in TIR, which has no integer form."""
     if importer.opset < 11:  # widths and value are attributes
         return importer.by_upstream("Pad", inputs, attributes)
     x, widths, by, axes = inputs[0:4]
@@ -307,7 +307,7 @@ def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Ex
 
 
 def _folded(importer: Importer, x: relax.Expr) -> npt.NDArray[Any] | None:
-    """Return a constant's value, also where it is quantized or dequantized first."""
+    """Return the value of a constant, or of a constant that is quantized or dequantized."""
     bound = importer.bb.lookup_binding(x) if isinstance(x, relax.Var) else x
     name = getattr(getattr(bound, "op", None), "name", "")
     if name not in ("relax.quantize", "relax.dequantize"):
@@ -325,7 +325,7 @@ def _folded(importer: Importer, x: relax.Expr) -> npt.NDArray[Any] | None:
 
 
 def _clip(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    """Convert to ``clip`` where the bounds are numbers; upstream has loops in TIR."""
+    """Convert to ``clip`` if the bounds are constants; upstream emits loops in TIR."""
     x, *bounds = inputs[0:3]
     dtype, ends = str(x.ty.dtype), (-np.inf, np.inf)
     if importer.opset < 11:
@@ -347,9 +347,70 @@ def _einsum(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax
     return op.einsum(tuple(inputs), attributes["equation"].decode())
 
 
+# What upstream converts wrongly
+
+
+def _unless(why: str, wrong: Callable[[Importer, Inputs, Attributes], bool]) -> Converter:
+    """Make a converter that refuses the cases that upstream's converts wrongly."""
+
+    def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+        if wrong(importer, inputs, attributes):
+            what = f"tvmlab cannot import the ONNX operator {importer.node.op_type} {why}"
+            fix = "export the model with another attribute, or compute this operator outside"
+            raise UnsupportedOperatorError(what, where=importer.place(), fix=fix)
+        return importer.by_upstream(importer.node.op_type, inputs, attributes)
+
+    return convert
+
+
+def _inexact(importer: Importer, inputs: Inputs, attributes: Attributes) -> bool:
+    """Return whether ONNX uses scales that differ from the ratios of the sizes, as TVM has them."""
+    scales = None if inputs[2] is None else importer.value(inputs[2])
+    if attributes.get("antialias") or attributes.get("exclude_outside"):
+        return True
+    mode = attributes.get("coordinate_transformation_mode")
+    if scales is None or not scales.size or mode == b"align_corners":
+        return False
+    sizes = [size or 1 for size in _sizes(inputs[0]) or [1] * scales.size]
+    return not np.allclose(sizes * scales, np.rint(sizes * scales), atol=1e-4)
+
+
+def _shape(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    start, end = attributes.get("start", 0), attributes.get("end")
+    if not start and end is None:
+        return importer.by_upstream("Shape", inputs, attributes)
+    chosen = (_sizes(inputs[0]) or [None])[start:end]
+    if None in chosen:
+        raise importer.unsupported("of open sizes, with start or end")
+    return relax.const(np.array(chosen), "int64")
+
+
+def _is_inf(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    x, zero = inputs[0], relax.const(0, str(inputs[0].ty.dtype))
+    found = op.isinf(x)
+    for name, sign in (("detect_negative", op.greater), ("detect_positive", op.less)):
+        found = found if attributes.get(name, 1) else op.logical_and(found, sign(x, zero))
+    return found
+
+
+def _one_hot(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    made = importer.bb.normalize(importer.by_upstream("OneHot", inputs, attributes))
+    return op.astype(made, str(inputs[2].ty.dtype))
+
+
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
+    "BatchNormalization": _unless("in training", lambda _, __, a: bool(a.get("training_mode"))),
     "Clip": _clip,
+    "IsInf": _is_inf,
+    "LayerNormalization": _unless(
+        "with a mean or deviation as output", lambda it, _, __: sum(map(bool, it.node.output)) > 1
+    ),
+    "OneHot": _one_hot,
+    "Resize": _unless(
+        "by scales that give no whole sizes, with antialias or exclude_outside", _inexact
+    ),
+    "Shape": _shape,
     **{kind: _linear(kind) for kind in ("QuantizeLinear", "DequantizeLinear")},
     **{kind: _window(kind) for kind in ("AveragePool", "Conv", "LpPool", "MaxPool")},
     "ConvInteger": _conv_integer,

@@ -1,15 +1,15 @@
-"""PyTorch exported programs to Relax, through upstream's importer.
+"""Import PyTorch exported programs into Relax, through upstream's importer.
 
 **Quantized operators.** PT2E, PyTorch's quantization of exported programs, writes a quantized
 network as float operators between operators of the library quantized_decomposed, which upstream's
-importer does not know. PyTorch rounds ``x * (1 / scale)``, and ``R.quantize`` rounds ``x / scale``,
-both with ties to even. The two differ by one step for about one value in ten million.
+importer does not support. PyTorch rounds ``x * (1 / scale)``, while ``R.quantize`` rounds
+``x / scale``, both with ties to even. They differ by one step for about one value in ten million.
 
-**Operators that index.** Upstream's converters lose four things. `embedding`, `gather`,
-`index_select` and `scatter` refuse indices below zero, which `x[i]` counts from the end. Upstream
-reads ids of an embedding as int32, so that a large one becomes another. It takes ``x[:, i, j]`` for
-an outer product. And it passes the grid of `grid_sample` with the axis of coordinates last, where
-Relax has it second.
+**Operators that index.** Upstream's converters have four errors. `embedding`, `gather`,
+`index_select` and `scatter` refuse negative indices, which PyTorch's ``x[i]`` counts from the end.
+`embedding` casts its ids to int32, which changes large ids. ``x[:, i, j]`` is converted to an outer
+product. `grid_sample` gets its grid with the axis of the coordinates last, but Relax expects this
+axis second.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from ..indices.loops import static
 from ..ir.dialect import OUTPUT_NAMES
 from ..support.wording import telling
 from .checks import check_scales
+from .pytorch_converters import CONVERTERS, arguments
 
 __all__ = ["import_program"]
 
 _LIBRARY = "quantized_decomposed"
 _PROGRAM = "the exported program"
-# What is imported, for errors.
+# The name of the imported program in errors.
 _SUPPORTED = (
     "quantize_per_tensor and dequantize_per_tensor (default, tensor, tensor2), "
     "quantize_per_channel and dequantize_per_channel, between float32 and int8, uint8, int16 or "
-    "int32 (what is stored only), with scales and zero points that are numbers or stored too"
+    "int32 (stored tensors only), with scales and zero points that are numbers or stored tensors"
 )
 _NAMES = ("per_tensor.default", "per_tensor.tensor", "per_tensor.tensor2", "per_channel.default")
 
@@ -59,25 +60,29 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            names = program.graph_signature.user_outputs  # before they are those of decompositions
-            # As upstream would; the converters below name nodes of the decomposed program.
+            names = program.graph_signature.user_outputs  # before decompositions rename them
+            # Decompose here as upstream would, because the converters name nodes of this program.
             program = program.run_decompositions()
             _refuse_state(program)
             mod = from_exported_program(
                 program,
                 keep_params_as_input=keep_params,
                 unwrap_unit_return_tuple=True,
-                custom_convert_map={**_INDEX_CONVERTERS, **quantized_converters(program)},
+                custom_convert_map={
+                    **CONVERTERS,
+                    **_INDEX_CONVERTERS,
+                    **quantized_converters(program),
+                },
                 run_ep_decomposition=False,
             )
             normalize: Any = NormalizeIndices()
             mod = normalize(mod)
-            if all(isinstance(name, str) for name in names):  # else some are constants, or None
+            if all(isinstance(name, str) for name in names):  # others are constants or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
     except ModelError:
         raise
-    except Exception as error:  # upstream asserts, and raises many classes
+    except Exception as error:  # upstream raises many classes
         message = telling(error)
         if "Unsupported function type" in message:
             what = f"TVM cannot import a PyTorch operator: {message}"
@@ -90,12 +95,12 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
 def _refuse_state(program: Any) -> None:
     """Refuse a program that writes to its buffers or inputs.
 
-    The importer would leave the write out, and later calls would differ from PyTorch's.
+    The importer would drop the write, so later calls would return other results than PyTorch.
     """
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
-        what = f"the program changes its own state when it runs: {', '.join(map(repr, changed))}"
+        what = f"the program writes to its buffers or inputs: {', '.join(map(repr, changed))}"
         fix = "export module.eval(), and return new values instead of writing to buffers or inputs"
         raise ModelError(what, where=_PROGRAM, fix=fix)
 
@@ -104,9 +109,9 @@ def _refuse_state(program: Any) -> None:
 
 
 def quantized_converters(program: Any) -> dict[str, Converter]:
-    """Make the converters for a `torch.export.ExportedProgram`, by the names upstream looks for.
+    """Make the converters for a `torch.export.ExportedProgram`, by the keys of upstream's importer.
 
-    The program holds scales and zero points that are tensors, so each program has its own.
+    The converters contain the program's scales and zero points, so each program has its own.
     """
     stored = {**program.constants, **program.state_dict}
     signature = program.graph_signature
@@ -121,7 +126,7 @@ def quantized_converters(program: Any) -> dict[str, Converter]:
 
 
 class _Converter:
-    """Turns a node into a call; `values` are stored tensors by the names of their nodes."""
+    """Converter of a node to a call; `values` has stored tensors by the names of their nodes."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
@@ -147,7 +152,7 @@ class _Converter:
             return emit(op.dequantize(importer.env[source], *operands))
         if str(source.meta["val"].dtype) != "torch.float32":
             raise _unsupported(node, f"it reads {source.meta['val'].dtype}")
-        if source.name in self.values:  # PyTorch quantizes stored data, also to int32
+        if source.name in self.values:  # PyTorch quantizes stored tensors, biases to int32
             stored = {n: self.values.get(getattr(v, "name", ""), v) for n, v in given.items()}
             return relax.const(node.target(**stored).detach().cpu().numpy())
         if dtype == "int32":
@@ -157,22 +162,16 @@ class _Converter:
         return made if (low, high) == (info.min, info.max) else emit(op.clip(made, low, high))
 
     def value(self, node: Any, given: dict[str, Any], name: str) -> npt.NDArray[Any]:
-        """Return the value of an argument, which is a number, a stored tensor, or left out."""
+        """Return the value of an argument: a number, a stored tensor, or the default."""
         many = f"{name}s" in given
         value = given.get(f"{name}s" if many else name)
         if value is None:
             return np.zeros((), "int32")
         if not isinstance(value, (bool, int, float)):
             if value.name not in self.values:
-                raise _unsupported(node, f"its {name} is computed when it runs, by {value}")
+                raise _unsupported(node, f"its {name} is computed at run time, by {value}")
             value = self.values[value.name].detach().cpu().numpy()
         return np.asarray(value) if many else np.asarray(value).reshape(())
-
-
-def arguments(node: Any) -> dict[str, Any]:
-    """Return a node's arguments by the names of its operator's schema."""
-    names = [argument.name for argument in node.target._schema.arguments]
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _where(node: Any) -> str:
@@ -183,7 +182,7 @@ def _unsupported(node: Any, why: str) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(
         f"tvmlab cannot import this quantized operator: {why}",
         where=_where(node),
-        fix=f"quantize the network statically; supported are {_SUPPORTED}",
+        fix=f"quantize the network statically; tvmlab supports {_SUPPORTED}",
     )
 
 
@@ -231,7 +230,7 @@ def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
     if axes != list(range(len(axes))):
         data = emit(op.permute_dims(data, [*axes, *rest]))
     made = emit(op.index_tensor(data, [placed[axis] for axis in axes]))
-    # The axes of the indices take the place of the indexed ones, or come first if those are apart.
+    # The axes of the indices replace the indexed axes, or come first if those are not adjacent.
     new = made.ty.ndim - len(rest)
     before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     if not before:
@@ -245,7 +244,7 @@ def _grid_sample(given: dict[str, Any], emit: Emit) -> relax.Var:
     method = ("bilinear", "nearest", "bicubic")[given["interpolation_mode"]]
     padding = ("zeros", "border", "reflection")[given["padding_mode"]]
     if padding == "reflection" and aligned and 1 in [static(n) for n in data.ty.shape.values[2:]]:
-        what = "grid_sample: TVM divides by zero where it reflects in one row or column"
+        what = "grid_sample: TVM divides by zero when it reflects in an image of one row or column"
         fix = "use align_corners=False, or another padding_mode"
         raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
     grid = emit(op.permute_dims(given["grid"], [0, 3, 1, 2]))
@@ -260,7 +259,7 @@ def _converter(convert: Callable[[dict[str, Any], Emit], relax.Var]) -> Callable
     return converted
 
 
-# By the names that upstream's importer looks for.
+# The keys are the names that upstream's importer looks up.
 _INDEX_CONVERTERS = {
     "embedding.default": _converter(_embedding),
     "index_select.default": _converter(_index_select),

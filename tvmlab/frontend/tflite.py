@@ -1,26 +1,26 @@
-"""TensorFlow Lite to Relax, through upstream's importer.
+"""Import TensorFlow Lite into Relax, through upstream's importer.
 
-`tvm.relax.frontend.tflite.from_tflite` takes the class of its converter; this one is derived from
-upstream's. What it does otherwise was found by comparing each quantized operator with LiteRT's
-reference kernels:
+`tvm.relax.frontend.tflite.from_tflite` takes a converter class; the class here extends upstream's.
+Its changes come from a comparison of each quantized operator with LiteRT's reference
+kernels:
 
 - PAD, PADV2, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE and STRIDED_SLICE of quantized tensors are
-  refused upstream; moving integers needs no arithmetic, so they are done on the integers.
-- AVERAGE_POOL_2D divides integers and cuts the rest off, which is one step too near to zero in four
-  results of ten; here it is between dequantize and quantize like every other operator.
+  refused by upstream; here they move the stored integers, which needs no arithmetic.
+- AVERAGE_POOL_2D truncates the quotient of integers upstream, which is one step too close to zero
+  in four of ten results; here it computes in float between dequantize and quantize.
 - The limits of a fused activation are rounded ties to even in double precision; LiteRT's kernels
   round ``limit / scale`` in float32, ties away from zero (CalculateActivationRangeQuantized in
   tensorflow/lite/kernels/kernel_util.cc).
-- SOFTMAX has no factor beta upstream.
-- FULLY_CONNECTED reads rows out of tensors of any rank in LiteRT; upstream does not flatten them.
+- SOFTMAX ignores the factor beta upstream.
+- FULLY_CONNECTED flattens inputs of any rank to rows in LiteRT; upstream does not flatten them.
 - EXPAND_DIMS fails on any model.
-- Some operators on integers are something else in LiteRT than upstream makes of them: NEG, SUM and
-  REDUCE_PROD compute with the stored integers, whatever their zero points; MAXIMUM, MINIMUM
+- Some operators on integers differ between upstream and LiteRT: in LiteRT, NEG, SUM and
+  REDUCE_PROD compute with the stored integers and ignore the zero points; MAXIMUM, MINIMUM
   and EQUAL compare integers of two scales; others have no kernel. These are refused.
-- SCATTER_ND and GATHER_ND get their indices transposed, GATHER loses its batch axes, and operators
-  on segments refuse ids below zero, whose rows LiteRT leaves out.
-- SPARSE_TO_DENSE becomes a call that fails when it runs; refused.
-- TRANSPOSE_CONV becomes a convolution in NHWC, which no pass of TVM's lowers; refused as well.
+- SCATTER_ND and GATHER_ND transpose their indices upstream, GATHER loses its batch axes, and
+  operators on segments refuse negative ids, for which LiteRT skips the rows.
+- SPARSE_TO_DENSE becomes a call that fails at run time, so it is refused.
+- TRANSPOSE_CONV becomes a convolution in NHWC that no pass of TVM lowers, so it is refused.
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ from .checks import check_scales
 
 __all__ = ["import_bytes"]
 
-# What moves or copies integers and needs no scale.
+# Operators that move or copy integers and need no scale.
 _MOVES = ("EXPAND_DIMS", "PAD", "PADV2", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE")
-# How many inputs and outputs must have one scale, because the integers are taken as they are.
+# The numbers of inputs and outputs that must share one scale, because the operator copies integers.
 _ONE_SCALE = {
     **dict.fromkeys(_MOVES, (1, 1)),
     **dict.fromkeys(("EQUAL", "NOT_EQUAL"), (2, 0)),
     **dict.fromkeys(("MAXIMUM", "MINIMUM"), (2, 1)),
 }
-# What upstream lets pass, and LiteRT has no kernel for or computes otherwise.
+# Operators that upstream accepts, and LiteRT has no kernel for or computes differently.
 _OTHERWISE = {
     *("NEG", "SUM", "REDUCE_PROD", "DIV", "FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2"),
     *("SIN", "COS", "TAN", "CEIL", "FLOOR", "ROUND"),
 }
-# What upstream converts to calls that fail when they are compiled or run.
+# Operators that upstream converts to calls that fail when they are compiled or run.
 _REFUSED = {
     "SPARSE_TO_DENSE": "TVM has no function for it",
     "TRANSPOSE_CONV": "TVM has no transposed convolution in NHWC",
 }
 _LIMITS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
-# Types that can be quantized, by the numbers of TensorType in TensorFlow Lite's schema.
+# Dtypes that can be quantized, by the numbers of TensorType in TensorFlow Lite's schema.
 _DTYPES = {2: "int32", 3: "uint8", 4: "int64", 7: "int16", 9: "int8"}
 
 
 def import_bytes(data: bytes, *, where: str) -> IRModule:
     """Import the content of a TensorFlow Lite file; see `tvmlab.load`.
 
-    ``main`` has the file's own NHWC layout. Where the model is quantized, its attribute
-    ``qnn.rounding`` is "TFLITE". `where` is the file, for errors.
+    ``main`` keeps the file's NHWC layout. If the model is quantized, the attribute
+    ``qnn.rounding`` of ``main`` is "TFLITE". `where` names the file in errors.
     """
     tflite = need("tflite", extra="tflite")
     try:
@@ -85,7 +85,7 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
             model = tflite.Model.GetRootAsModel(data, 0)
             quantized = _check_scales(model, where)
             mod = from_tflite(model, op_converter=_Converter)
-            # Upstream lists the weights here, which are constants of the function already.
+            # Upstream lists the weights here, although they are constants of the function.
             main = mod["main"].without_attr("params").with_attr(OUTPUT_NAMES, _outputs(model))
             mod["main"] = main.with_attr("qnn.rounding", "TFLITE") if quantized else main
             normalize: Any = NormalizeIndices(from_end=False)
@@ -98,21 +98,21 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
             what = f"TVM cannot import a TensorFlow Lite operator: {' '.join(str(error).split())}"
             fix = "convert the model again without it, or quantize all of it to int8"
             raise UnsupportedOperatorError(what, where=place, fix=fix) from error
-        # A damaged FlatBuffer fails anywhere: struct, index, assertion.
+        # Reading a damaged FlatBuffer can raise errors of any class: struct, index, assertion.
         what = f"the TensorFlow Lite model is damaged, or TVM's importer failed on it: {error!r}"
         fix = "compare its size and checksum with its source, or run it in LiteRT"
         raise ModelError(what, where=place, fix=fix) from error
 
 
 def _outputs(model: Any) -> list[str]:
-    """Name the outputs as the file does."""
+    """Return the names of the outputs in the file."""
     graph = model.Subgraphs(0)
     tensors = [graph.Tensors(int(place)) for place in graph.OutputsAsNumpy()]
     return [(tensor.Name() or b"").decode(errors="replace") for tensor in tensors]
 
 
 class _Converter(OperatorConverter):  # type: ignore[misc]
-    """Upstream's converter; its errors say which operator of the model they are about."""
+    """Upstream's converter, with errors that name the operator of the model."""
 
     _SUPPORTED_QUANTIZED_OPS = (OperatorConverter._SUPPORTED_QUANTIZED_OPS | {*_MOVES}) - _OTHERWISE
 
@@ -126,12 +126,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         }
 
     def convert_gather_nd(self, op: Any) -> relax.Expr:
-        """Convert GATHER_ND; upstream transposes the coordinates, as Relay had them."""
+        """Convert GATHER_ND; upstream transposes the coordinates into Relay's order."""
         data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))
         return relax.op.gather_nd(data, relax.op.astype(indices, "int64"))
 
     def convert_scatter_nd(self, op: Any) -> relax.Expr:
-        """Convert SCATTER_ND, which adds at repeated indices; upstream transposes the indices."""
+        """Convert SCATTER_ND, which sums repeated indices; upstream transposes the indices."""
         indices, updates, shape = self.get_input_tensors(op)
         if self.has_expr(shape.tensor_idx):
             raise tvm.error.OpNotImplemented("its shape is not constant")
@@ -157,13 +157,13 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         data = relax.op.permute_dims(data, [*range(batch), axis, *between, *rest])
         places = relax.op.expand_dims(relax.op.astype(indices, "int64"), [more])
         made = relax.op.gather_nd(data, places, batch)
-        # The axes of the indices take the place of the indexed one.
+        # The axes of the indices replace the indexed axis.
         moved = range(more, more + len(between))
         last = range(more + len(between), more + len(between) + len(rest))
         return relax.op.permute_dims(made, [*range(batch), *moved, *range(batch, more), *last])
 
     def _convert_segment_op(self, op: Any, op_name: str, reduction: str) -> relax.Expr:
-        """Convert an operator on segments; rows whose segment is below zero are left out."""
+        """Convert an operator on segments; rows with a negative segment id are skipped."""
         made = super()._convert_segment_op(op, op_name, reduction)
         _, segments, data = made.args
         result = self.get_output_tensors(op)[0].tensor
@@ -180,12 +180,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         )
 
     def convert_embedding_lookup(self, op: Any) -> relax.Expr:
-        """Convert EMBEDDING_LOOKUP; upstream takes the two operands for each other."""
+        """Convert EMBEDDING_LOOKUP; upstream swaps the two operands."""
         indices, data = map(self.get_tensor_expr, self.get_input_tensors(op))
         return relax.op.take(data, indices, 0)
 
     def _named(self, kind: str, convert: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a conversion so that whatever goes wrong in it names the operator."""
+        """Wrap a conversion so that its errors name the operator."""
 
         def named(op: Any) -> Any:
             try:
@@ -194,7 +194,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 if kind in _ONE_SCALE:
                     self._one_scale(op, *_ONE_SCALE[kind])
                 made = convert(op=op)
-                # Types are inferred here, where an error can still be given its place.
+                # Infer the types here, so that an error in them names this operator.
                 return made if made is None else self.bb.normalize(made)
             except Exception as error:
                 outputs = [get_tensor_name(self.subgraph, i) for i in op.OutputsAsNumpy()]
@@ -204,19 +204,19 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return named
 
     def _one_scale(self, op: Any, inputs: int = 1, outputs: int = 1) -> None:
-        """Refuse an operator on integers whose first inputs and outputs differ in their scales."""
+        """Refuse an operator on integers if its first inputs and outputs have different scales."""
         tensors = self.get_input_tensors(op)[:inputs] + self.get_output_tensors(op)[:outputs]
         first = tensors[0]
         for other in tensors[1:]:
             if (first.qnn_params is None) != (other.qnn_params is None) or (
                 first.qnn_params and not self.has_same_qnn_params(first, other)
             ):
-                raise tvm.error.OpNotImplemented("it has tensors of different scales")
+                raise tvm.error.OpNotImplemented("its tensors have different scales")
 
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
     ) -> Any:
-        """Limit integers to the range of a fused activation, rounded as LiteRT rounds it."""
+        """Clip integers to the range of a fused activation, rounded like LiteRT."""
         kind = self.activation_fn_type[fused_activation_fn]
         if kind == "NONE":
             return expr
@@ -229,7 +229,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return relax.op.clip(expr, float(least), float(most))
 
     def convert_pool2d(self, op: Any, pool_type: str) -> Any:
-        """Average in float between dequantize and quantize; other pools as upstream does."""
+        """Average in float between dequantize and quantize; convert other pools like upstream."""
         source, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
         if pool_type != "average" or not source.qnn_params or not result.qnn_params:
             return super().convert_pool2d(op, pool_type)
@@ -249,7 +249,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             strides,
             [*next(zip(*sides, strict=True)), *(after for _, after in sides)],
             layout="NHWC",
-            count_include_pad=False,  # LiteRT divides by the values inside the picture
+            count_include_pad=False,  # LiteRT divides by the number of values inside the image
         )
         return self.convert_qnn_fused_activation_function(
             self.quantize(made, result),
@@ -260,7 +260,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         )
 
     def convert_fully_connected(self, op: Any) -> Any:
-        """Flatten what is read to rows as long as the weights' first."""
+        """Flatten the input to rows as long as those of the weights, then convert."""
         source, weight = self.get_input_tensors(op)[:2]
         shape = source.tensor.ShapeAsNumpy()
         if _options(op, "FullyConnectedOptions").KeepNumDims() or np.size(shape) == 2:
@@ -277,13 +277,13 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 table[name] = before
 
     def convert_expand_dims(self, op: Any) -> Any:
-        """Insert an axis; upstream calls the operator with an argument too many."""
+        """Convert EXPAND_DIMS; upstream calls the operator with one argument too many."""
         source, axis = self.get_input_tensors(op)
         place = int(self.get_tensor_value(axis).reshape(-1)[0])
         return relax.op.expand_dims(self.get_tensor_expr(source), [place])
 
     def convert_softmax(self, op: Any) -> Any:
-        """Multiply by beta first, where it is not 1."""
+        """Convert SOFTMAX, with its factor beta if beta is not 1."""
         beta = _options(op, "SoftmaxOptions").Beta()
         if beta == 1.0:
             return super().convert_softmax(op)
@@ -295,7 +295,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
 
 def _check_scales(model: Any, where: str) -> bool:
-    """Refuse scales and zero points of a `tflite.Model` that no quantizer makes.
+    """Refuse invalid scales and zero points of a `tflite.Model`.
 
     Returns whether values of its first graph are quantized to int8, uint8 or int16.
     """
@@ -314,7 +314,7 @@ def _check_scales(model: Any, where: str) -> bool:
 
 
 def _options(op: Any, kind: str) -> Any:
-    """Read an operator's table of options."""
+    """Return an operator's table of options."""
     import tflite
 
     table, options = op.BuiltinOptions(), getattr(tflite, kind)()
@@ -323,6 +323,6 @@ def _options(op: Any, kind: str) -> Any:
 
 
 def _steps(limit: float, scale: float) -> int:
-    """Return a real number's distance from zero in steps of a scale, rounded as LiteRT does."""
+    """Return a real number's distance from zero in steps of a scale, rounded like LiteRT."""
     ratio = float(np.float32(limit) / np.float32(scale))
     return int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))

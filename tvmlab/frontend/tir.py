@@ -1,4 +1,4 @@
-"""Add a Relax ``main`` to a module of one TIR function, so that it compiles like a model."""
+"""Add a Relax ``main`` to a module with one TIR function, so that it compiles like a model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FIX = "write a Relax main that calls it with R.call_tir or R.call_tir_inplace"
 def with_main(given: object) -> IRModule:
     """Return a module with a Relax function ``main``.
 
-    A module that has one comes back as it is. The only TIR function of a module without one, or a
-    TIR function by itself, gets a ``main`` that allocates its outputs and calls it. The outputs are
-    the buffers that the function writes, by loops as `tvm.te.create_prim_func` makes them.
-    `CompileError` where the outputs cannot be determined, or the argument is something else.
+    A module that has a ``main`` is returned as it is. A TIR function, or the only TIR function of a
+    module, gets a ``main`` that allocates its outputs and calls it. The outputs are the buffers
+    that the function writes, in loops like those of `tvm.te.create_prim_func`.
+    Raises `CompileError` if the outputs cannot be determined, or for any other argument.
     """
     mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
     if not isinstance(mod, IRModule):
@@ -37,7 +37,7 @@ def with_main(given: object) -> IRModule:
     kernels = [var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
     if len(kernels) != 1 or len(names) != 1:
         what, where = "the module has no Relax function named main", ", ".join(names)
-        fix = "write a Relax main that calls the others, or give a module of one TIR function"
+        fix = "write a Relax main that calls the others, or pass a module of one TIR function"
         raise CompileError(what, where=where or "an empty module", fix=fix)
     return _wrapped(mod, mod[kernels[0]], kernels[0].name_hint)
 
@@ -56,14 +56,14 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
     written = [_is_output(blocks, buffer, name) for buffer in buffers]
     if not any(written):
         raise _error("the TIR function writes none of its buffers", name)
-    order = sorted(range(len(buffers)), key=written.__getitem__)  # call_tir takes outputs last
+    order = sorted(range(len(buffers)), key=written.__getitem__)  # call_tir passes outputs last
     first = written.count(False)
     titles, sizes = UniqueNameSupply(), dict[tirx.Var, tirx.Var]()
     title = [titles.fresh_name(buffer.name, add_prefix=False) for buffer in buffers]
     types = [_type(buffers[place], sizes, name) for place in order]
     inputs = [relax.Var(title[place], ty) for place, ty in zip(order[:first], types, strict=False)]
     outputs = types[first:]
-    # Relax reads a size from a dimension that is that size, and does not solve n * 2 for n.
+    # Relax reads a symbolic size from a dimension that equals it, and does not solve n * 2 for n.
     inner = {size for place in order[:first] for size in buffers[place].shape}
     if free := set(sizes) - inner:
         raise _error(f"no input has the size {min(var.name for var in free)!r}", name)
@@ -88,7 +88,7 @@ def _error(what: str, name: str, fix: str = _FIX) -> CompileError:
 
 
 def _blocks(node: Any, loops: list[tirx.For]) -> Iterator[tuple[Any, list[tirx.For]]]:
-    """Yield the outermost blocks, or statements outside of blocks, each with the loops around."""
+    """Yield the outermost blocks, or statements outside blocks, each with the loops around it."""
     if isinstance(node, tirx.SeqStmt):
         for part in node.seq:
             yield from _blocks(part, loops)
@@ -101,7 +101,7 @@ def _blocks(node: Any, loops: list[tirx.For]) -> Iterator[tuple[Any, list[tirx.F
 
 
 def _is_plain(node: Any, loops: list[tirx.For]) -> bool:
-    """Return whether a block has serial loops of its own, one for each variable and in order."""
+    """Return whether a block has one serial loop for each of its variables, in their order."""
     return (
         isinstance(node, s_tir.SBlockRealize)
         and list(node.iter_values) == [loop.loop_var for loop in loops]
@@ -116,7 +116,7 @@ def _is_plain(node: Any, loops: list[tirx.For]) -> bool:
 
 
 def _all(node: Any, kind: Any) -> list[Any]:
-    """Return the parts of a statement that are of a kind."""
+    """Return the nodes of one class in a statement."""
     found: list[Any] = []
     tvm_ffi.structural_walk(node, (kind, found.append))
     return found
@@ -146,7 +146,7 @@ def _is_output(blocks: list[tuple[Any, list[tirx.For]]], buffer: tirx.Var, name:
 
 
 def _reads(block: s_tir.SBlock, buffer: tirx.Var) -> bool:
-    """Return whether elements of a buffer are loaded that no ``init`` of a reduction writes."""
+    """Return whether a block reads elements of a buffer that no ``init`` of a reduction writes."""
     stores = _all(block.init, tirx.BufferStore) if block.init else []
     sums = [store.indices for store in stores if store.buffer.same_as(buffer)]
     loads = [load for load in _all(block, ir.TensorLoad) if load.source.same_as(buffer)]
@@ -155,7 +155,7 @@ def _reads(block: s_tir.SBlock, buffer: tirx.Var) -> bool:
 
 
 def _writes_all(block: s_tir.SBlock, loops: list[tirx.For], buffer: tirx.Var) -> bool:
-    """Return whether a block has a store, under no condition, to every element of a buffer."""
+    """Return whether a block unconditionally stores every element of a buffer."""
     prove = sym.Analyzer().can_prove_equal
     extents = {one.var: loop.extent for one, loop in zip(block.iter_vars, loops, strict=True)}
     body = block.body.seq if isinstance(block.body, tirx.SeqStmt) else [block.body]
@@ -171,7 +171,7 @@ def _writes_all(block: s_tir.SBlock, loops: list[tirx.For], buffer: tirx.Var) ->
 
 
 def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax.TensorType:
-    """Return the type of a buffer in Relax, where sizes are int64."""
+    """Return the Relax type of a buffer, with int64 sizes."""
 
     def wide(size: Any) -> Any:
         if isinstance(size, (int, tirx.IntImm)):

@@ -1,16 +1,16 @@
-"""Run-time checks of indices, and of sizes that are known only at run time.
+"""Run-time checks of indices and of symbolic sizes.
 
 Upstream's kernels do not check indices, so an index that is negative or too large accesses memory
-outside the tensor. `CheckIndices` puts a small function before each operator of
+outside the tensor. `CheckIndices` inserts a small function before each operator of
 `tvmlab.indices.operators`. The function counts negative indices from the end of the axis, as
-Python does, and raises `tvmlab.errors.OutOfRangeError` where an index is outside. The check is an
-assertion in TIR, so it also holds in a saved executable and in C++.
+Python does, and raises `tvmlab.errors.OutOfRangeError` for an index outside the axis. The check is
+an assertion in TIR, so it also works in a saved executable and in C++.
 
 Upstream's importers assume that symbolic sizes fit: that a slice with a symbolic bound lies inside
-its tensor, or that a tensor can be reshaped. These assumptions become assertions, see
-`tvmlab.indices.loops`.
+its tensor, or that a tensor can be reshaped. `CheckIndices` turns these assumptions into
+assertions, see `tvmlab.indices.loops`.
 
-A kernel on a GPU cannot raise an error: there, indices are clipped, and sizes stay unchecked.
+A GPU kernel cannot raise an error. On a GPU, indices are clipped and sizes are not checked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 
 @tvm.transform.module_pass(opt_level=0)
 class NormalizeIndices:
-    """Make constant indices below zero positive, as upstream's loops need them.
+    """Make negative constant indices positive, because upstream's loops require this.
 
-    Upstream's ONNX importer adds the size of the axis to indices below zero, which lets twice the
-    range through. This is removed, and `CheckIndices` counts from the end instead.
+    Upstream's ONNX importer adds the size of the axis to negative indices, which accepts twice the
+    valid range. This pass removes the addition, so that `CheckIndices` counts from the end.
 
-    With `from_end`, indices below zero count from the end. Otherwise they are errors. A constant
-    index outside of its axis is a `ModelError`.
+    With `from_end`, negative indices count from the end. Otherwise they are errors. A constant
+    index outside its axis raises `ModelError`.
     """
 
     def __init__(self, from_end: bool = True) -> None:
@@ -44,10 +44,10 @@ class NormalizeIndices:
 
 @tvm.transform.module_pass(opt_level=0)
 class CheckIndices:
-    """Check every index of a module at run time, and normalize the constant ones now.
+    """Normalize constant indices at compile time, and check every other index at run time.
 
-    `CompileError` where a constant index is outside of its axis, the shapes of operands cannot fit,
-    or an operator reads at indices that cannot be checked.
+    Raises `CompileError` if a constant index is outside its axis, if the operands' shapes cannot
+    fit, or if an operator reads memory at indices that cannot be checked.
     """
 
     def transform_module(self, mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
@@ -60,7 +60,7 @@ def _rewritten(mod: ir.IRModule, *, check: bool, from_end: bool = True) -> ir.IR
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function) and checker.begin(function):
             made = checker.visit_expr(function)
-            # A slice can have another size than the one that the importer assumed.
+            # The size of a slice can differ from the size that the importer assumed.
             made = relax.Function(made.params, made.body, None, made.is_pure, made.attrs)
             checker.builder_.update_func(name, made)
     return checker.builder_.get()

@@ -1,4 +1,4 @@
-"""The rewriter of a graph that puts checks before the operators that index."""
+"""The graph rewriter that inserts checks before the operators that index."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from .operators import RULES
 __all__ = ["Checker", "not_below_zero"]
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-#: Upstream's importers write this or more for the end of an axis.
+#: Upstream's importers write this number, or a larger one, for the end of an axis.
 _FAR = 2**31 - 1
-#: Operators that read memory at computed places, for which there is no check.
+#: Operators that read memory at computed positions, without a check for them.
 _REFUSED = {
     f"relax.{name}"
     for name in (
@@ -55,7 +55,7 @@ def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var])
 
 @relax.expr_functor.mutator
 class Checker(relax.PyExprMutator):  # type: ignore[misc]
-    """Rewrites the operators of `RULES` and `CONDITIONS`; without `check` only constant indices."""
+    """Rewriter of calls in `RULES` and `CONDITIONS`; without `check`, only of constant indices."""
 
     def __init__(self, mod: ir.IRModule, check: bool, from_end: bool) -> None:
         super().__init__(mod)
@@ -65,7 +65,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         self.analyzer = tvm.sym.Analyzer()
 
     def begin(self, function: relax.Function) -> bool:
-        """Note what is known of a function's sizes; return whether it needs to be rewritten."""
+        """Collect a function's known sizes; return whether the function must be rewritten."""
         self.analyzer = tvm.sym.Analyzer()
         types, concerned = [parameter.ty for parameter in function.params], False
 
@@ -85,7 +85,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return concerned
 
     def concerns(self, call: relax.Call) -> bool:
-        """Return whether there is anything to do for a call."""
+        """Return whether a call needs a check or has indices to normalize."""
         name = call.op.name if isinstance(call.op, ir.Op) else ""
         if name in RULES or name in UNCHECKED:
             return True
@@ -102,10 +102,10 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         if any(map(_far, call.args)) or (
             name.startswith("relax.call_") and any(not same(a.ty, b.ty) for a, b in pairs)
         ):
-            raise self.refused("an importer assumed the size of a slice", name[6:], _TO_BOUNDS)
+            raise self.refused("the importer assumed the size of a slice", name[6:], _TO_BOUNDS)
         if self.check and name in _REFUSED:
-            what = "this operator's kernel reads at places that tvmlab cannot check"
-            raise self.refused(what, name[6:], "express it in other operators, such as take")
+            what = "this operator's kernel reads at positions that tvmlab cannot check"
+            raise self.refused(what, name[6:], "replace it by other operators, such as take")
         if self.check and name in CONDITIONS and self.concerns(call):
             call = self.sliced(call) if is_call(call, "relax.strided_slice") else self.fitted(call)
         return RULES[name](self, call) if name in RULES else call
@@ -120,7 +120,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return relax.ShapeExpr(values)
 
     def divided(self, size: Any) -> Any:
-        """Return a size whose divisors are above zero: a divisor of 0 would end the process."""
+        """Return a size with positive divisors, because a division by 0 would end the process."""
         if not isinstance(size, tirx.expr.BinaryOpExpr):
             return size
         one, other = self.divided(size.a), self.divided(size.b)
@@ -134,23 +134,23 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return self.builder_.emit(expr)
 
     def emit_te(self, make: Callable[..., Any], *args: Any, name: str) -> relax.Var:
-        """Bind the result of a function that is written in TE."""
+        """Bind the result of a function written in TE."""
         return self.emit(self.builder_.call_te(make, *args, primfunc_name_hint=name))
 
     def value(self, expr: Any) -> Any:
-        """Return what a variable is bound to."""
+        """Return the value that a variable is bound to."""
         while isinstance(expr, relax.Var) and (bound := self.lookup_binding(expr)) is not None:
             expr = bound
         return expr
 
     def refused(self, what: str, where: str, fix: str) -> TvmlabError:
-        """Return the error for what is known to be wrong at compile time."""
+        """Return the error for a problem that is known at compile time."""
         return (CompileError if self.check else ModelError)(what, where=where, fix=fix)
 
     # Sizes
 
     def fitted(self, call: relax.Call) -> relax.Call:
-        """Check that sizes fit an operator, and let its first tensor depend on the check."""
+        """Check that the sizes fit an operator, and make its first tensor depend on the check."""
         given = self.value(call.args[0])
         several = isinstance(given, relax.Tuple)
         tensors = list(given.fields) if several else [call.args[0]]
@@ -165,7 +165,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         if flag is None:
             return call
         first, *others = tensors
-        if not shapes[0]:  # no place in a scalar could depend on the check
+        if not shapes[0]:  # a copy of a scalar could not depend on the check
             first = self.emit(op.reshape(first, [1]))
         first = self.copied(first, flag, first.ty.shape)
         rest = list(call.args[1:])
@@ -176,8 +176,8 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
     def sliced(self, call: relax.Call) -> relax.Expr:
         """Check that a slice has the size that its importer assumed.
 
-        The importers leave it to the slice to lie inside of its tensor; here its bounds are clamped
-        as ONNX and PyTorch do, and the clamped slice must have the size assumed.
+        Importers expect the slice to lie inside its tensor. Here its bounds are clamped as ONNX
+        and PyTorch do, and the clamped slice must have the assumed size.
         """
         data, *given = call.args
         sizes, assumed = shape_of(data.ty), shape_of(call.ty)
@@ -193,14 +193,14 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         conditions = [size >= 0 for size in found if static(size) is None]
         if call.attrs.assume_inbound:
             for axis, end in zip(axes, ends, strict=True):
-                if (static(end) or 0) >= _FAR:  # the importer has subtracted from this number
+                if (static(end) or 0) >= _FAR:  # the importer subtracted the begin from `_FAR`
                     assumed[int(axis)] = found[int(axis)]
             conditions += [tirx.EQ(*pair) for pair in zip(found, assumed, strict=True)]
         flag = self.checked(conditions, f"a slice of {plain(sizes)} to {plain(assumed)}")
         return made if flag is None else self.copied(self.emit(made), flag, assumed)
 
     def checked(self, conditions: Sequence[Any], where: str) -> relax.Expr | None:
-        """Emit an assertion of what is not known to hold: one zero, or None where all is known."""
+        """Emit an assertion of conditions; return its zero, or None if all are known to hold."""
         unknown = [one for one in conditions if not self.analyzer.can_prove(one)]
         if any(self.analyzer.can_prove(tirx.Not(one)) for one in unknown):
             raise self.refused("shapes do not fit", where, "correct the operands' shapes")
@@ -209,7 +209,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return self.emit_te(checked_sizes, unknown, where, name="check_sizes")
 
     def copied(self, value: relax.Expr, flag: relax.Expr, sizes: Sequence[Any]) -> relax.Expr:
-        """Return a copy of a tensor, with the sizes given, that depends on a check."""
+        """Return a copy of a tensor with the given sizes that depends on a check."""
 
         def copy(values: te.Tensor, flag: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
             return te.compute(sizes, lambda *at: values(*at[:-1], at[-1] + flag(0)))
@@ -228,8 +228,8 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
     ) -> relax.Expr:
         """Return non-negative indices, and emit a check that each lies inside its axis.
 
-        With several extents, the last axis of the indices runs over them. `data` is the tensor
-        whose axes they are, and `fix` what to do about indices outside.
+        With several extents, the last axis of the indices selects the extent. `data` is the tensor
+        that the indices select from, and `fix` the advice in the error for indices outside.
         """
         if not self.check and self.from_end:
             indices = self.uncounted(indices, data)
@@ -260,7 +260,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return self.emit_te(check, plain, list(extents), name="check_indices")
 
     def clipped(self, indices: relax.Expr, extents: Sequence[Any], from_end: bool) -> relax.Expr:
-        """Return indices clipped to their axes, in Relax's operators."""
+        """Return indices clipped to their axes, computed by Relax's operators."""
         sizes = self.emit(op.shape_to_tensor(relax.ShapeExpr(list(extents))))
         if len(extents) == 1:
             sizes = self.emit(op.reshape(sizes, []))
@@ -271,9 +271,9 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return self.emit(op.maximum(op.minimum(made, op.subtract(sizes, one)), zero))
 
     def uncounted(self, indices: relax.Expr, data: relax.Expr | None) -> relax.Expr:
-        """See through ``where(i < 0, i + extent, i)``, which lets through twice the range.
+        """Return i for ``where(i < 0, i + extent, i)``, which accepts twice the valid range.
 
-        Upstream's ONNX importer writes it around the indices of a model. A model's own is inside.
+        Upstream's ONNX importer wraps a model's indices in this `where`. A model's own is kept.
         """
         found = self.chosen(indices)
         moved: Any = self.value(found[0]) if found else None
@@ -286,7 +286,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return found[1] if known else indices
 
     def chosen(self, indices: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
-        """Return x and i of ``where(i < 0, x, i)``."""
+        """Return x and i of ``where(i < 0, x, i)``, or None for another expression."""
         choice = self.value(indices)
         if not is_call(choice, "relax.where"):
             return None

@@ -1,4 +1,4 @@
-"""Loops that check indices and sizes, in TE, and the conditions on sizes of each operator."""
+"""Loops in TE that check indices and sizes, and the conditions on sizes of each operator."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def checked_indices(
     fix: str,
     from_end: bool,
 ) -> te.Tensor:
-    """Copy indices as int64 and assert that all are inside.
+    """Copy indices as int64 and assert that all are inside their axes.
 
-    With `from_end`, indices below zero count from the end.
+    With `from_end`, negative indices count from the end.
     """
     loops = indices.shape if len(extents) == 1 else indices.shape[:-1]
 
     def body(inputs: Any, outputs: Any) -> Any:
         given, made = inputs[0], outputs[0]
         with IRBuilder() as builder:
-            # A loop of one round: several statements need a block.
+            # A loop of one iteration, because several statements need a block.
             with T.serial(0, 1):
-                # One assertion after the loop leaves the loop to vector instructions.
+                # One assertion after the loop keeps the loop vectorizable.
                 outside = T.alloc_buffer((1,), "int32", scope="local")
                 T.buffer_store(outside, tirx.const(0, "int32"), [0])
                 with T.grid(*(loops or [1])) as at:
@@ -58,8 +58,8 @@ def checked_indices(
 
 
 def _counted(index: Any, size: Any, from_end: bool = True) -> Any:
-    """Return an index as int64, with `from_end` negative ones counted from the end."""
-    if str(index.ty.dtype) == "uint64":  # TVM takes a cast of one for at least 0
+    """Return an index as int64; with `from_end`, negative indices count from the end."""
+    if str(index.ty.dtype) == "uint64":  # TVM assumes that a cast from uint64 is at least 0
         index = tirx.min(index, tirx.const((1 << 63) - 1, "uint64"))
     value = tirx.Cast("int64", index)
     return tirx.if_then_else(value < 0, value + size, value) if from_end else value
@@ -68,7 +68,7 @@ def _counted(index: Any, size: Any, from_end: bool = True) -> Any:
 def slice_places(
     sizes: Sequence[Any], begins: te.Tensor, ends: te.Tensor, steps: te.Tensor
 ) -> list[te.Tensor]:
-    """Return the begins, steps and lengths of slices clamped to the axes, as ONNX defines them."""
+    """Return begins, steps and lengths of slices, clamped to the axes as ONNX defines."""
 
     def places(k: Any) -> list[Any]:
         size = zero = tirx.const(0, "int64")
@@ -89,7 +89,7 @@ def _limited(value: Any, low: Any, high: Any) -> Any:
 
 
 def checked_sizes(conditions: Sequence[Any], where: str) -> te.Tensor:
-    """Return one zero, and assert conditions about sizes."""
+    """Assert conditions on sizes, and return one zero that depends on the assertion."""
 
     def body(_: Any, outputs: Any) -> Any:
         with IRBuilder() as builder:
@@ -112,7 +112,7 @@ def _error(
 
 
 def advice(extents: Sequence[Any], from_end: bool) -> str:
-    """Return the ranges of valid indices in words."""
+    """Return the ranges of valid indices as a sentence."""
     names = [(static(extent), size_text(extent)) for extent in extents]
     ranges = [
         f"{f'-{name}' if from_end else 0} to {name + ' - 1' if n is None else n - 1}"
@@ -137,21 +137,21 @@ def plain(sizes: Sequence[Any]) -> str:
 
 
 def size_text(size: Any) -> str:
-    """Return one size, or a condition of sizes, as text."""
+    """Return one size, or a condition on sizes, as text."""
     return re.sub(r"T\.(int64\((-?\d+)\))?", r"\2", str(size)).replace("+ -", "- ")
 
 
-# Conditions on sizes: one that does not hold for all becomes an assertion before the operator.
+# Conditions on sizes. A condition that is not always true becomes an assertion before the operator.
 
-#: The sizes of a tensor, and those of several tensors.
+#: The sizes of one tensor, and those of several tensors.
 Shape = Sequence[Any]
 Shapes = Sequence[Any]
-#: Operators that can have sizes that do not fit although all are known.
+#: Operators whose sizes can mismatch although all of them are known.
 UNCHECKED = ("relax.nn.pad", "relax.topk")
 
 
 def shape_of(ty: Any) -> list[Any] | None:
-    """Return the sizes of a tensor, or of the first one of a tuple; None where they are unknown."""
+    """Return the sizes of a tensor, or of the first tensor in a tuple; None if they are unknown."""
     if isinstance(ty, relax.TupleType):
         return shape_of(ty.fields[0]) if len(ty.fields) else None
     known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
@@ -159,7 +159,7 @@ def shape_of(ty: Any) -> list[Any] | None:
 
 
 def symbolic(call: relax.Call) -> bool:
-    """Return whether a call has sizes that are known only at run time, or assumes any."""
+    """Return whether a call has sizes that are known only at run time, or assumes such sizes."""
     return getattr(call.attrs, "assume_inbound", False) or any(
         relax.analysis.tir_vars_in_type(one.ty) for one in (call, *call.args)
     )
@@ -185,7 +185,7 @@ def _reshape(_: relax.Call, shapes: Shapes, made: Shape | None) -> list[Any]:
 
 
 def _product(sizes: Shape) -> Any:
-    """Return the product of sorted factors, so that the same factors give the same expression."""
+    """Multiply the factors in sorted order, so that equal factors give equal expressions."""
     factors = sorted(sizes, key=lambda size: (static(size) is None, str(size)))
     return math.prod(factors, start=tirx.const(1, "int64"))
 
@@ -193,7 +193,7 @@ def _product(sizes: Shape) -> Any:
 def _broadcast_to(_: relax.Call, shapes: Shapes, made: Shape | None) -> list[Any]:
     target = made or []
     pairs = zip(shapes[0], target[len(target) - len(shapes[0]) :], strict=True) if target else ()
-    # Upstream's loop spreads an axis that is known to be 1 before run time.
+    # Upstream's loop broadcasts an axis only if its size is known to be 1 at compile time.
     fits = [_same(*pair) for pair in pairs if static(pair[0]) != 1]
     return [*fits, *(_at_least(size, 0) for size in target)]
 
@@ -213,7 +213,7 @@ def _convolution(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]
 
 
 def _pad(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
-    """A reflection needs more elements than its width; edge and wrap need one."""
+    """Require more elements than the width for a reflection, and one for edge and wrap."""
     widths, mode = list(map(int, call.attrs.pad_width)), str(call.attrs.pad_mode)
     conditions = []
     for size, before, after in zip(shapes[0], widths[::2], widths[1::2], strict=True):
@@ -250,7 +250,7 @@ def _einsum(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     for labels, shape in zip(operands, shapes, strict=True):
         first, dots, last = labels.partition("...")
         batch = len(shape) - len(first) - len(last)
-        # Axes in place of the dots are counted from the last.
+        # Axes that the ellipsis stands for are counted from the last.
         between = [f"-{batch - k}" for k in range(batch)] if dots else []
         for label, size in zip([*first, *between, *last], shape, strict=True):
             if static(size) != 1:
@@ -262,13 +262,13 @@ def _einsum(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
 
 
 def _take(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
-    """Upstream clips and wraps indices itself, but an empty axis has none to take."""
+    """Require an element to take; upstream clips or wraps indices even into an empty axis."""
     by_itself = str(call.attrs.mode) in ("clip", "wrap")
     return [_at_least(shapes[0][int(call.attrs.axis or 0)], 1)] if by_itself else []
 
 
 def _elements(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
-    """Indices run over no more than the data on other axes; updates have the indices' shape."""
+    """Require that indices fit the data on the other axes, and that updates have their shape."""
     of, by, *new = shapes
     axis = int(call.attrs.axis) % len(of)
     fits = [_at_least(of[k], by[k]) for k in range(len(of)) if k != axis]
@@ -285,11 +285,11 @@ def _scatter_nd(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
     return _equal([*by[:-1], *of[int(by[-1]) :]], new)
 
 
-#: For each operator, a function of the call, its tensors' shapes and its result's, if known.
+#: For each operator, a function of the call, its tensors' shapes, and its result's shape if known.
 CONDITIONS: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] = {
     "relax.reshape": _reshape,
     "relax.broadcast_to": _broadcast_to,
-    "relax.strided_slice": lambda _, __, ___: [],  # has a function of its own
+    "relax.strided_slice": lambda _, __, ___: [],  # checked by `Checker.sliced`
     "relax.concat": _concat,
     "relax.matmul": lambda _, shapes, __: [
         _same(shapes[0][-1], shapes[1][max(len(shapes[1]) - 2, 0)])

@@ -1,4 +1,4 @@
-"""The operators that index, each with a rule that checks its indices."""
+"""The operators that index, each with a function that inserts the checks of its indices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ RULES: dict[str, Callable[[Checker, relax.Call], relax.Expr]] = {}
 
 
 def _rule(name: str, known: int, run_time: bool = False) -> Callable[[Any], Any]:
-    """Register a rule, which also gets the shapes of the first `known` operands.
+    """Register a rewrite function, which also gets the shapes of the first `known` operands.
 
-    Calls with unknown shapes stay as they are, and with `run_time` all, until indices are checked.
+    Calls with unknown shapes are kept, and with `run_time` all calls until indices are checked.
     """
 
     def register(rule: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
@@ -40,7 +40,7 @@ def _rule(name: str, known: int, run_time: bool = False) -> Callable[[Any], Any]
 
 
 def _with(call: relax.Call, indices: relax.Expr) -> relax.Call:
-    """Return the call with another second operand."""
+    """Return the call with another second operand, the indices."""
     return relax.Call(call.op, [call.args[0], indices, *call.args[2:]], call.attrs)
 
 
@@ -57,7 +57,7 @@ def _take(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
         indices = checker.emit(op.reshape(tensor, []))
     where = f"take, axis {axis} of {plain(of)}"
     checked = checker.within(indices, [of[axis]], where, data)
-    # Every index is inside now. Upstream warns of the mode "fast".
+    # Every index is inside the axis now. Upstream warns about the mode "fast".
     return op.take(data, checked, call.attrs.axis, "clip" if checker.check else mode)
 
 
@@ -86,7 +86,7 @@ def _scatter_elements(
     where = f"scatter_elements, axis {axis} of {plain(of)}"
     checked = checker.within(indices, [of[axis]], where, data)
     reduction = str(call.attrs.reduction)
-    # Upstream computes offsets with the strides of the indices: these axes must have equal sizes.
+    # Upstream computes offsets with the indices' strides, so these axes must have equal sizes.
     alike = [k for k in range(1, len(of)) if k not in (axis, axis + 1)]
     if not checker.check or all(ANALYZER.can_prove_equal(of[k], by[k]) for k in alike):
         return op.scatter_elements(data, checked, updates, axis, reduction)
@@ -124,14 +124,14 @@ def _index_put(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
     places = _each(checker, call, of)
     if not places:
         return call
-    # Upstream's loop reads one value for each index, and its threads add to one element at once.
+    # Upstream's loop reads one value per index, and its threads add to the same element at once.
     values = _spread(checker, values, shape_of(places[0].ty) or [])
     reduction = "add" if call.attrs.accumulate else "update"
     return op.scatter_nd(data, checker.emit(op.stack(places, -1)), values, reduction)
 
 
 def _each(checker: Checker, call: relax.Call, of: Sizes) -> list[relax.Expr]:
-    """Return checked indices of one shape, one tensor for each axis, or none of unknown shapes."""
+    """Return checked indices of one shape, a tensor per axis; an empty list for unknown shapes."""
     given, name = call.args[1], call.op.name.removeprefix("relax.")
     written = checker.value(given)
     if isinstance(written, relax.Tuple):
@@ -155,7 +155,7 @@ def _each(checker: Checker, call: relax.Call, of: Sizes) -> list[relax.Expr]:
 
 
 def _spread(checker: Checker, value: relax.Expr, shape: Sizes) -> relax.Expr:
-    """Broadcast a tensor, after a check that it fits."""
+    """Broadcast a tensor after a check that its shape fits."""
     if same(value.ty.shape, relax.ShapeExpr(list(shape))):
         return value
     call = checker.builder_.normalize(op.broadcast_to(value, shape))
@@ -164,7 +164,7 @@ def _spread(checker: Checker, value: relax.Expr, shape: Sizes) -> relax.Expr:
 
 @_rule("dynamic_strided_slice", 1, run_time=True)
 def _dynamic_strided_slice(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
-    """Slice as ONNX does with steps above 0; upstream's loop makes shapes below zero."""
+    """Slice as ONNX does, with positive steps; upstream's loop computes negative sizes."""
     data, begins, ends, steps = call.args
     where, fix = f"the steps of a slice of {plain(of)}", "give steps above 0"
     stopped = checker.emit(op.less(steps, relax.const(1, str(steps.ty.dtype))))
@@ -190,7 +190,7 @@ def _dynamic_strided_slice(checker: Checker, call: relax.Call, of: Sizes) -> rel
 
 @_rule("image.grid_sample", 0, run_time=True)
 def _grid_sample(checker: Checker, call: relax.Call) -> relax.Expr:
-    """Move places far outside of a picture nearer; upstream converts them to int32 and weighs."""
+    """Clip coordinates far outside an image, because upstream's kernel converts them to int32."""
     if call.attrs.method != "bicubic" or call.attrs.padding_mode == "reflection":
         return call
     return _with(call, checker.emit(op.clip(call.args[1], -1e3, 1e3)))

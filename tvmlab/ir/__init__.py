@@ -1,6 +1,6 @@
-"""The base of every room above: operators, graphs, patterns, partitions and Relay's text.
+"""The basis of the other packages: operators, graphs, patterns, partitions and Relay text.
 
-`dialect` registers operators with TVM, and `table` says how Relay and Relax spell each of them.
+`dialect` registers operators with TVM, and `table` maps Relay's operators to Relax's and back.
 `graph` walks and rebuilds expressions, `module` turns graphs into bindings, `patterns` matches and
-rewrites, `partition` has Relay's four passes, and `text` reads and prints Relay's text.
+rewrites, `partition` has Relay's four passes, and `text` reads and prints Relay text.
 """

@@ -1,8 +1,8 @@
 """Fold batch normalization into the convolution before it, or into one multiply and add.
 
-In inference, batch normalization is ``x * scale + shift`` per channel (Ioffe and Szegedy, 2015,
-section 3.1). Upstream's `FoldBatchnormToConv2D` folds it for one layout, and leaves the arithmetic
-to `FoldConstant`, which compiles every constant expression. Here NumPy computes, in float64.
+At inference, batch normalization is ``x * scale + shift`` per channel (Ioffe and Szegedy, 2015,
+section 3.1). Upstream's `FoldBatchnormToConv2D` supports one layout, and leaves the arithmetic
+to `FoldConstant`, which compiles every constant expression. Here NumPy computes it, in float64.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["FoldBatchNorm"]
 
 @relax.transform.function_pass(opt_level=0)
 class FoldBatchNorm:
-    """The pass: Relax in, Relax with no ``nn.batch_norm`` of constant statistics out.
+    """The pass that replaces every ``nn.batch_norm`` with constant statistics by cheaper operators.
 
-    A convolution is folded when it has constant weights and no other user; a bias added between
-    the two is folded as well. Any other batch normalization becomes a multiply and an add. A
+    Folds batch normalization into a convolution with constant weights and no other user, and with
+    it a bias added between the two. Any other batch normalization becomes a multiply and an add. A
     multiplication by one constant per channel, which Relay's `SimplifyInference` leaves, is folded
-    into a convolution in the same way. Results differ from the original by rounding to the tensor's
-    dtype only.
+    into a convolution in the same way. Results differ from the original only by rounding to the
+    tensor's dtype.
     """
 
     def transform_function(
@@ -47,7 +47,7 @@ class FoldBatchNorm:
                 return expr if folded is None else folded
             call = found[norm]
             if call.attrs.training or x.ty.ndim < 0:
-                return expr  # statistics of the batch, or a rank that is not known
+                return expr  # statistics of the batch, or an unknown rank
             gamma, beta, mean, variance = (_numpy(found[part]) for part in statistics)
             if not call.attrs.scale:
                 gamma = np.ones_like(gamma)
@@ -69,7 +69,7 @@ class FoldBatchNorm:
 def _into_conv(
     x: relax.Expr, scale: np.ndarray, shift: np.ndarray | None, graph: _Graph
 ) -> relax.Expr | None:
-    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None where it cannot be."""
+    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None if that is impossible."""
     conv, added = graph.only_used_here(x), [] if shift is None else [shift]
     if is_call(conv, "relax.add") and isinstance(conv.args[1], tvm.ir.GenericConst):
         added.append(_numpy(conv.args[1]) * scale)
@@ -77,9 +77,9 @@ def _into_conv(
     if (
         not is_call(conv, "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
         or not isinstance(conv.args[1], tvm.ir.GenericConst)
-        # A bias of higher rank would have moved the channels to another axis.
+        # A bias of higher rank would move the channels to another axis.
         or conv.ty.ndim != x.ty.ndim
-        # Narrower weights, or integers, could not hold the products.
+        # Narrower weights, or integers, could not represent the products.
         or conv.args[1].ty.dtype != x.ty.dtype
         or "float" not in str(x.ty.dtype)
     ):

@@ -4,8 +4,8 @@ An operator has a name, operands, a type rule and, in most cases, an expansion i
 operators. Its attributes are a plain dictionary (`ir.DictAttrs`), so that TVM prints, matches and
 saves it like any other operator.
 
-TVMScript reads ``R.qnn.conv2d(...)`` as TVM prints it: its reader looks for ``R.NAME`` in the
-module `tvm.relax.script.parser`, where `name_in_script` adds namespaces beside TVM's operators.
+TVM prints an operator as ``R.qnn.conv2d(...)``, and its reader of TVMScript looks ``R.NAME`` up in
+the module `tvm.relax.script.parser`, to which `name_in_script` adds namespaces.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tvm import ir, relax
 
 from .. import errors
 
-#: The attribute of ``main`` by which importers tell what the model calls its outputs: a list of
-#: str, one an output; the fields of a tuple are outputs of their own.
+#: The attribute of ``main`` in which importers store the model's names of its outputs: a list of
+#: str, one per output; each field of a tuple is an output.
 OUTPUT_NAMES = "output_names"
 
 Infer = Callable[[Sequence[ir.Type], dict[str, Any]], ir.Type]
@@ -34,9 +34,9 @@ def register(
 ) -> ir.Op:
     """Register a pure Relax operator, such as ``"relax.qnn.requantize"``, once.
 
-    ``infer(types, attributes)`` returns the type of the result; operands' types can be unknown in
-    part. ``expand(operands, attributes)`` returns an expression of other Relax operators that
-    computes the same, the operator's legalization.
+    ``infer(types, attributes)`` returns the type of the result; the operands' types can be partly
+    unknown. ``expand(operands, attributes)`` returns an equivalent expression of other Relax
+    operators, which is the operator's legalization.
     """
     if name in _INFERENCES:
         return ir.Op.get(name)
@@ -81,20 +81,20 @@ def attributes(call: relax.Call) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Turn what TVM keeps in an attribute into plain Python."""
+    """Convert an attribute value of TVM to plain Python."""
     if isinstance(value, str):
         return str(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (list, tuple, tvm_ffi.Array)):
-        return [plain(item) for item in value[:]]  # a slice is read at once
+        return [plain(item) for item in value[:]]  # a slice is one call into TVM
     if isinstance(value, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
         return value.value
     return value
 
 
 def expanded(call: relax.Call) -> relax.Expr | None:
-    """Return the expansion of a call, or None where its operator has none."""
+    """Return the expansion of a call, or None if its operator has no expansion."""
     expand = _EXPANSIONS.get(call.op.name)
     return expand and expand(list(call.args), attributes(call))
 
@@ -102,14 +102,14 @@ def expanded(call: relax.Call) -> relax.Expr | None:
 def ExpandOperators() -> tvm.transform.Pass:
     """Expand the registered operators, so that passes for layout and fusion see only Relax's.
 
-    Operators without an expansion, the quantized ones, stay.
+    Operators without an expansion, such as the quantized ones, are kept.
     """
     others = [name for name in ir.Op.list_op_names() if name not in _EXPANSIONS]
     return relax.transform.LegalizeOps(skip_ops=others)
 
 
 def _from_words(kind: type[errors.TvmlabError]) -> type:
-    """Make a type whose call makes an error again from its words: all that crosses TVM."""
+    """Make a type that restores an error from its message, because TVM passes only the message."""
 
     def again(cls: type, words: str) -> errors.TvmlabError:
         words, _, fix = words.partition("\n  to do: ")
@@ -140,12 +140,12 @@ class Attributes(Mapping[str, Any]):
         return len(self._values)
 
     def __tvm_ffi_object__(self) -> Any:
-        """Return the call's own attributes, which TVM takes."""
+        """Return the call's own attributes, which TVM expects."""
         return self.today
 
 
 class _Namespace(ModuleType):
-    """A part of a name in TVMScript; the module `filled_by` is imported when a script names it."""
+    """A namespace in TVMScript; the module `filled_by` is imported when a script uses it."""
 
     def __init__(self, name: str, filled_by: str = "") -> None:
         super().__init__(name, f"Operators of tvmlab in TVMScript: {name}.")
@@ -160,7 +160,7 @@ class _Namespace(ModuleType):
 
 
 def name_in_script(name: str, make: Callable[..., relax.Expr]) -> None:
-    """Let TVMScript write ``R.NAME`` for an operator whose calls ``make`` makes."""
+    """Let TVMScript read ``R.NAME``, an operator whose calls ``make`` makes."""
     _, first, *middle, last = name.split(".")
     space = _SPACES[first]
     for part in middle:
@@ -175,7 +175,7 @@ def name_in_script(name: str, make: Callable[..., relax.Expr]) -> None:
 
 
 def _operand(operand: Any) -> Any:
-    """Make a tuple of operands that a script writes in parentheses."""
+    """Convert a tuple of operands, which a script writes in parentheses."""
     if isinstance(operand, (tuple, list)):
         return relax.Tuple([_operand(field) for field in operand])
     return operand
@@ -185,7 +185,7 @@ _SPACES = {
     "qnn": _Namespace("R.qnn", "tvmlab.qnn.rows"),
     "relay": _Namespace("R.relay", "tvmlab.ir.operators"),
 }
-# What a script calls R: what its reader uses by default, and `tvm.script.relax`.
+# Both modules that a script can call R: the default of the reader, and `tvm.script.relax`.
 for _script in (tvm.relax.script.parser, tvm.relax.script):
     for _name, _space in _SPACES.items():
         if not hasattr(_script, _name):
@@ -195,6 +195,6 @@ _INFERENCES: dict[str, Infer] = {}
 _EXPANSIONS: dict[str, Expand] = {}
 
 for _name in errors.__all__:
-    # Once for the way into TVM, which turns a class into a name, and once for the way out.
+    # The first call registers the class by name for TVM, the second the way back from the name.
     tvm_ffi.register_error(f"tvmlab.{_name}", getattr(errors, _name))
     tvm_ffi.register_error(f"tvmlab.{_name}", _from_words(getattr(errors, _name)))

@@ -1,4 +1,4 @@
-"""What Relay had and tvmlab does not carry, with its counterpart in today's TVM.
+"""Relay names and operators that tvmlab does not provide, with their counterparts in today's TVM.
 
 Names are in `gone_names.txt`, operators in `gone_operators.txt`.
 """
@@ -21,15 +21,15 @@ __all__ = ["ROWS", "RelayImportError", "RelayNameError", "Row", "find", "missing
 
 
 class RelayNameError(RelayError, AttributeError):
-    """A module lacks a name: what ``hasattr`` and ``getattr`` with a default understand."""
+    """A missing name in a module, which ``hasattr`` and ``getattr`` with a default handle."""
 
 
 class RelayImportError(RelayError, ModuleNotFoundError):
-    """The same for an import, whose words Python would otherwise replace with its own."""
+    """A missing name in an import, whose message Python would replace for a `RelayNameError`."""
 
 
 class Row(NamedTuple):
-    """A name that is gone (without ``tvm.`` for Relay's), its counterpart, and a remark."""
+    """A removed name (without ``tvm.`` for Relay's), its counterpart, and a remark."""
 
     old: str
     today: str | None
@@ -56,12 +56,12 @@ _OPERATORS = {
 
 
 def is_operator(name: str) -> bool:
-    """Return whether Relay had an operator of a name."""
+    """Return whether Relay had an operator with a name."""
     return name in _OPERATORS
 
 
 def operator(name: str) -> str | None:
-    """Return today's counterpart of one of Relay's operators, where there is one."""
+    """Return today's counterpart of one of Relay's operators, or None."""
     if _OPERATORS.get(name):
         return f"tvm.relax.{_OPERATORS[name]}"
     found: object = relax.op
@@ -71,7 +71,7 @@ def operator(name: str) -> str | None:
 
 
 def unknown_operator(name: str) -> tuple[str, str]:
-    """Return what is wrong with an operator that the table lacks, and what to do."""
+    """Return the message and the fix of an error for an operator that the table lacks."""
     if is_operator(name):
         today = operator(name)
         fix = f"today's counterpart is {today}" if today else "today's TVM has no counterpart of it"
@@ -82,7 +82,7 @@ def unknown_operator(name: str) -> tuple[str, str]:
 
 
 def error(name: str, counterpart: str | None, remark: str = "") -> RelayNameError:
-    """Make the error for a name that is not carried, with its counterpart and a remark."""
+    """Make the error for a name that tvmlab does not provide, with its counterpart and a remark."""
     fix = "today's TVM has no counterpart of it"
     if counterpart:
         fix = f"use today's counterpart: {counterpart}"
@@ -91,12 +91,12 @@ def error(name: str, counterpart: str | None, remark: str = "") -> RelayNameErro
 
 
 def find(name: str) -> Row | None:
-    """Find the row of a name, or of the nearest module around it."""
+    """Return the row of a name, or of the nearest enclosing module."""
     module, dot, last = name.rpartition(".")
     found = ROWS.get(name)
     while found is None and dot:
         if module in ROWS:
-            # Old modules showed names of their submodules: autotvm.XGBTuner is autotvm.tuner's.
+            # Old modules export names of their submodules: autotvm.XGBTuner is from autotvm.tuner.
             inner = (row for old, row in ROWS.items() if old.startswith(f"{module}."))
             return next((row for row in inner if row.old.endswith(f".{last}")), ROWS[module])
         module, dot, _ = module.rpartition(".")
@@ -104,14 +104,14 @@ def find(name: str) -> Row | None:
 
 
 def raise_gone(module: str, name: str) -> None:
-    """Raise the error for a name that a module inside ``relay`` had; return for another."""
+    """Raise the error for a removed name of a ``relay`` module; return for any other name."""
     row = ROWS.get(".".join(part for part in ("relay", module, name) if part))
     if row is not None:
         raise error(*row)
 
 
 def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
-    """Make the error for a name that a module of `tvmlab.relay` lacks, with the nearest known."""
+    """Make the error for a name missing in a module of `tvmlab.relay`, with the closest name."""
     raise_gone(module, name)
     whole = ".".join(part for part in (module, name) if part)
     what = f"tvmlab.relay has no {whole}"
@@ -125,13 +125,13 @@ def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
 
 
 class ImportFinder(MetaPathFinder):
-    """Keeps the words of `missing` for ``from tvmlab.relay.transform import NAME``.
+    """Import finder that keeps the message of `missing` for ``from tvmlab.relay import NAME``.
 
-    Python replaces the error of a missing attribute, but looks for a submodule first.
+    Python replaces the error of a missing attribute, but first looks for a submodule.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Raise what the module says about a name that it lacks."""
+        """Raise the error of the module for a name that it lacks."""
         module, _, last = name.rpartition(".")
         if name.startswith("tvmlab.relay.") and module in sys.modules:
             try:

@@ -1,8 +1,8 @@
-"""Relay's form of a function and Relax's: a graph of shared calls, and a list of bindings.
+"""Functions in Relay's form and in Relax's: a graph of shared calls, and a list of bindings.
 
 In Relay a body is one expression, whose calls have calls as arguments. In Relax each call is bound
-to a variable. Relay's functions and passes work on graphs of Relax's expressions. Graphs are walked
-by loops, so they can be deep; TVM walks types and scopes by recursion, so these have limits.
+to a variable. `tvmlab.relay` works on graphs of Relax expressions. The functions here walk graphs
+with loops, so graphs can be deep; TVM walks types and scopes recursively, so these have limits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def key(expr: relax.Expr | ir.Type) -> int:
 
 def children(expr: relax.Expr) -> list[relax.Expr]:
     """List an expression's parts, a call's operator first; functions and bindings are leaves."""
-    # By the exact class: `isinstance` of an abstract class costs more than the rest.
+    # Compare exact classes, because `isinstance` of an abstract class costs more than the rest.
     kind = type(expr)
     if kind is relax.Call:
-        args: list[relax.Expr] = expr.args[:]  # a slice is read at once, an iterator item by item
+        args: list[relax.Expr] = expr.args[:]  # a slice is one call into TVM, an iterator many
         return args if type(expr.op) is ir.Op else [expr.op, *args]
     if kind is relax.Tuple:
         fields: list[relax.Expr] = expr.fields[:]
@@ -40,13 +40,13 @@ def children(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def branches(expr: relax.If) -> list[relax.Expr]:
-    """Return the two branches of an `if` where both are graphs, else nothing."""
+    """Return the two branches of an `if` if both are graphs, else an empty list."""
     both = [expr.true_branch, expr.false_branch]
     return [] if any(branch.blocks for branch in both) else [branch.body for branch in both]
 
 
 def body_of(expr: relax.Expr) -> relax.Expr:
-    """Take the graph out of the sequence in which Relax keeps bodies and branches."""
+    """Return the graph inside the sequence that Relax wraps around bodies and branches."""
     while isinstance(expr, relax.SeqExpr) and not expr.blocks:
         expr = expr.body
     return expr
@@ -55,7 +55,7 @@ def body_of(expr: relax.Expr) -> relax.Expr:
 def post_order(
     root: relax.Expr, parts: Callable[[relax.Expr], list[relax.Expr]] = children
 ) -> Iterator[relax.Expr]:
-    """Walk a graph, each node once, the parts of a node before the node."""
+    """Walk a graph, each node once, after its parts."""
     return (expr for expr, _ in walk(root, parts))
 
 
@@ -80,7 +80,7 @@ def walk(
 
 
 def same_nodes(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
-    """Return whether two lists hold the same objects."""
+    """Return whether two lists contain the same objects."""
     return len(old) == len(new) and all(
         a is b or a.same_as(b) for a, b in zip(old, new, strict=True)
     )
@@ -92,9 +92,9 @@ def rebuild(
     infer: bool = True,
     old: Sequence[relax.Expr] | None = None,
 ) -> relax.Expr:
-    """Make an expression again from other children, the same object where none differs.
+    """Rebuild an expression from other children; return the same object if none differs.
 
-    `old` holds its children where they are known, because TVM reads them slowly.
+    `old` contains its children if they are known, because reading them from TVM is slow.
     """
     old = children(expr) if old is None else old
     if same_nodes(old, new):
@@ -137,7 +137,7 @@ _COMPUTED = (relax.Call, relax.Var, relax.DataflowVar, relax.TupleGetItem)
 def transform(
     root: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr], infer: bool = True
 ) -> Any:
-    """Rebuild a graph from its leaves up, with ``change(before, after)`` in each node's place."""
+    """Rebuild a graph from its leaves up, replacing each node by ``change(before, after)``."""
     done: dict[int, relax.Expr] = {}
     for expr, old in walk(root):
         after = rebuild(expr, [done[key(child)] for child in old], infer, old) if old else expr
@@ -146,7 +146,7 @@ def transform(
 
 
 def typed(expr: relax.Expr) -> relax.Expr:
-    """Infer the type of one node from the types of its parts, in place, where all are known."""
+    """Infer the type of one node in place if the types of all its parts are known."""
     if type(expr.ty) not in (type(None), ir.Type):  # TVM sets a type only once
         return expr
     parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
@@ -177,12 +177,12 @@ def is_call(expr: object, *names: str) -> bool:
 
 
 def has_type(expr: relax.Expr) -> bool:
-    """Return whether an expression has a type that is known in part or whole."""
+    """Return whether the type of an expression is at least partly known."""
     return tells(expr.ty)
 
 
 def tells(kind: ir.Type | None) -> bool:
-    """Return whether a type is known in part or whole; `UNKNOWN` and Relax's ``Any`` are not."""
+    """Return whether a type is at least partly known; `UNKNOWN` and Relax's ``Any`` are not."""
     if isinstance(kind, relax.TensorType):
         return kind.ndim >= 0 or kind.dtype is not None
     return kind is not None and type(kind) not in (ir.Type, relax.AnyType)
@@ -197,7 +197,7 @@ def function(
 
 
 def result_type(body: relax.Expr) -> ir.Type | None:
-    """Return the type to declare as a function's result: None where Relax finds it."""
+    """Return the declared type of a function's result, or None if Relax infers the type."""
     if has_type(body):
         return None
     inner = body.body if isinstance(body, relax.SeqExpr) else body
@@ -205,7 +205,7 @@ def result_type(body: relax.Expr) -> ir.Type | None:
 
 
 def let(var: relax.Var, value: relax.Expr, body: relax.Expr) -> relax.SeqExpr:
-    """Make a `let`: one binding, kept as an expression of its own."""
+    """Make a `let`: one binding as a separate expression."""
     return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(var, value)])], body)
 
 
@@ -217,14 +217,14 @@ def let_binding(expr: relax.Expr) -> relax.VarBinding | None:
     if isinstance(block, relax.DataflowBlock) or len(block.bindings) != 1:
         return None
     only = block.bindings[0]
-    # Relax keeps functions and branches out of dataflow blocks, so these are bodies and no lets.
+    # Relax keeps functions and branches out of dataflow blocks, so these sequences are bodies.
     return None if isinstance(only.value, (relax.Function, relax.If)) else only
 
 
 def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
-    """Turn bindings, nested ones too, into one graph over the variables that they leave free.
+    """Turn bindings, including nested ones, into one graph over their free variables.
 
-    With `functions` the bodies of functions become graphs too, and each `let` stays one.
+    With `functions` the bodies of functions also become graphs, and each `let` is kept.
     """
     values: dict[int, relax.Expr] = {}
     done: dict[int, relax.Expr] = {}
@@ -291,13 +291,13 @@ def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
 def substitute(
     expr: relax.Expr, values: Mapping[relax.Var, relax.Expr], infer: bool = True
 ) -> relax.Expr:
-    """Put expressions in the place of a graph's variables."""
+    """Replace a graph's variables by expressions."""
     by_key = {key(var): value for var, value in values.items()}
     return transform(inline_bindings(expr), lambda _, after: by_key.get(key(after), after), infer)
 
 
 def result(body: relax.Expr) -> relax.Expr:
-    """Find what a function's body computes last, or the body itself where it is a `let`."""
+    """Return the expression that a function's body computes last, or the body if it is a `let`."""
     while isinstance(body, relax.SeqExpr):
         values = {key(one.var): one.value for block in body.blocks for one in block.bindings}
         if values and key(body.body) not in values:
@@ -316,7 +316,7 @@ def to_anf(
 ) -> relax.Function:
     """Turn a graph into a function with one binding for each call.
 
-    All are in one dataflow block, unless the graph holds functions or branches.
+    All bindings are in one dataflow block, unless the graph contains functions or branches.
     """
     known = list(walk(body))
     nodes = [node for node, _ in known]
@@ -325,7 +325,7 @@ def to_anf(
     bound: dict[Branch, list[relax.Binding]] = {(): []}
     done: dict[int, relax.Expr] = {}
 
-    names = {"lv": itertools.count(), "gv": itertools.count()}  # as TVM's builder gives them
+    names = {"lv": itertools.count(), "gv": itertools.count()}  # as TVM's builder names variables
 
     def bind(new: relax.Expr, home: Branch = (), last: bool = False) -> relax.Expr:
         local = plain and not last
@@ -356,7 +356,7 @@ def to_anf(
             new = bind(new, homes.get(key(node), ()), node.same_as(body))
         done[key(node)] = new
     result = done[key(body)]
-    # Bound without a dataflow block too, as the reader of Relay's text has it.
+    # Bind the result without a dataflow block too, as the reader of Relay text does.
     if not isinstance(result, relax.Var):
         result = bind(result, last=True)
     block = (relax.DataflowBlock if plain else relax.BindingBlock)(bound[()])
@@ -365,12 +365,12 @@ def to_anf(
     return function(params, made, attrs)
 
 
-UNKNOWN = relax.TensorType(None, None)  # of a parameter that Relay was given without a type
-MAX_SCOPES = 50  # of functions and branches in one another
-MAX_TYPE_DEPTH = 64  # of tuple and function types in one another
-MAX_TYPE_PARTS = 10_000  # of a type, counting a part that it has twice twice
+UNKNOWN = relax.TensorType(None, None)  # the type of a Relay parameter without a type
+MAX_SCOPES = 50  # the largest depth of nested functions and branches
+MAX_TYPE_DEPTH = 64  # the largest depth of nested tuple and function types
+MAX_TYPE_PARTS = 10_000  # the most parts of a type, counting repeated parts again
 
-# By key of an expression or type: its depth, its number of parts, and the object itself.
+# Maps the key of an expression or type to its depth, its number of parts, and the object itself.
 Sizes = dict[int, tuple[int, int, Any]]
 
 
@@ -383,7 +383,7 @@ def check_scopes(depth: int) -> None:
 
 
 def check_size(expr: relax.Expr, known: Sizes) -> None:
-    """Refuse a tuple or function whose type would be too large; its parts are checked before it."""
+    """Refuse a tuple or function with too large a type; its parts must be checked before it."""
 
     def size(kind: ir.Type, level: int = 0) -> tuple[int, int, Any]:
         if level <= MAX_TYPE_DEPTH and key(kind) not in known:
@@ -409,12 +409,12 @@ def check_size(expr: relax.Expr, known: Sizes) -> None:
     known[key(expr)] = found
 
 
-# The branches around a node, from the outermost; each an `if` and a side.
+# The branches around a node, from the outermost to the innermost: each an `if` and a side.
 Branch = tuple[tuple[int, int], ...]
 
 
 def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
-    """Find the innermost branch that holds all uses of each node, given in post-order."""
+    """Return the innermost branch that contains all uses of each node, given in post-order."""
     homes: dict[int, Branch] = {key(nodes[-1]): ()}
     for node in reversed(nodes):
         home = homes[key(node)]
@@ -450,10 +450,10 @@ def live(blocks: list[Block], body: relax.Expr) -> list[Block]:
 
 
 def _pure(binding: relax.Binding) -> bool:
-    """Return whether a binding can go if nothing reads it."""
+    """Return whether a binding can be dropped if nothing reads it."""
     value = binding.value
     if not isinstance(binding, relax.VarBinding):
-        return False  # a match_cast checks
+        return False  # a match_cast has a check
     if isinstance(value, relax.Call):
         return isinstance(value.op, ir.Op) and bool(value.op.get_attr("FPurity"))
     return isinstance(
@@ -463,7 +463,7 @@ def _pure(binding: relax.Binding) -> bool:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Pause Python's collector, which walks growing graphs again and again and frees nothing."""
+    """Pause Python's garbage collector, which would scan growing graphs repeatedly for nothing."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Functions of graphs as functions of bindings, which every pass of Relax's takes for granted."""
+"""Conversion of functions from graphs to bindings, the form that all Relax passes expect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def infer_type(expr: relax.Expr) -> relax.Expr:
 
 
 def _infer_node(expr: relax.Expr) -> None:
-    """Infer the type of one node; an error of Relax's names the call."""
+    """Infer the type of one node; an error of Relax gets the name of the call."""
     try:
         graph.typed(expr)
     except RelayError:
@@ -47,17 +47,17 @@ def _infer_node(expr: relax.Expr) -> None:
     except Exception as error:  # upstream's inference raises many classes
         where = f"{_operator_name(expr.op)} of {', '.join(str(arg.ty) for arg in expr.args)}"
         what = f"the operands do not fit the operator: {explain(error)}"
-        fix = "look at the operands' shapes and dtypes"
+        fix = "check the operands' shapes and dtypes"
         raise RelayError(what, where=where, fix=fix) from error
 
 
 def explain(problem: Exception) -> str:
-    """Return the line of TVM's message that says what is wrong, with operators by their names."""
+    """Return the line of TVM's message that names the problem, with operators by their names."""
     return _NUMBER.sub(r"\1", _OPERATOR.sub(r"\1", telling(problem)))[:300]
 
 
 def _operator_name(op: Any) -> str:
-    """Return Relay's name of an operator or function, or Relax's where Relay has none."""
+    """Return Relay's name of an operator or function, or Relax's if Relay has none."""
     if not isinstance(op, ir.Op):
         return getattr(op, "name_hint", None) or "a function"
     row = next((row for row in table.rows() if op.name in (row.relax, *row.also)), None)
@@ -67,8 +67,8 @@ def _operator_name(op: Any) -> str:
 def normalize(mod: ir.IRModule) -> ir.IRModule:
     """Turn the graphs in a module's functions into bindings, with all types inferred.
 
-    Functions get the attributes that Relax wants (`_missing`). A module that is normal already is
-    returned as it is. `RelayError` where a type cannot be inferred, or a variable is free.
+    Functions get the attributes that Relax needs (`_missing`). A normal module is returned as it
+    is. Raises `RelayError` if a type cannot be inferred, or a variable is free.
     """
     todo = {
         var: func
@@ -92,7 +92,7 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
 
 
 def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
-    """Find the attributes that Relax wants, and code written for Relay sets otherwise or not."""
+    """Return attributes that Relax needs, and that code for Relay omits or sets differently."""
     attrs = dict(func.attrs.items()) if func.attrs else {}
     missing: dict[str, Any] = {
         name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)
@@ -105,7 +105,7 @@ def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
 
 
 def is_normal(func: relax.Function) -> bool:
-    """Return whether a function's calls take variables only, and have types."""
+    """Return whether a function's calls have types and only variables as arguments."""
     result = func.body.body
     if not isinstance(result, relax.Var) and not (
         isinstance(result, relax.Tuple) and all(isinstance(one, relax.Var) for one in result)
@@ -128,7 +128,7 @@ def is_normal(func: relax.Function) -> bool:
 def _wanted_types(
     func: relax.Function, callees: Mapping[str, tuple[Any, Any]]
 ) -> dict[int, ir.Type]:
-    """Find types for parameters without one: those of the callees that they are passed to."""
+    """Return types for parameters without one, from the callees that they are passed to."""
     untyped = {graph.key(param) for param in func.params if not graph.has_type(param)}
     wanted: dict[int, ir.Type] = {}
     for node in graph.post_order(inline_bindings(func.body)) if untyped and callees else ():
@@ -140,7 +140,7 @@ def _wanted_types(
 
 
 def _with_types(func: relax.Function, types: Mapping[int, ir.Type]) -> relax.Function:
-    """Give parameters these types, as Relay's inference did; calls are made again from them."""
+    """Set the types of parameters, as Relay's inference did, and rebuild calls that use them."""
 
     def again(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         is_operator = isinstance(after, relax.Call) and isinstance(after.op, ir.Op)
@@ -162,10 +162,10 @@ def _is_untyped(func: relax.Expr) -> bool:
 def normal(
     func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None, scopes: int = 1
 ) -> Any:
-    """Turn a function's graph into bindings, and the graphs of the functions in it.
+    """Turn a function's graph into bindings, and also the graphs of nested functions.
 
-    The `callees` are the module's functions, whose calls get their types; `scopes` counts the
-    functions around. `RelayError` where a type cannot be inferred, or something nests too deep.
+    The `callees` are the module's functions, whose types calls get; `scopes` counts the enclosing
+    functions. Raises `RelayError` if a type cannot be inferred, or functions nest too deep.
     """
     graph.check_scopes(scopes)
 
@@ -196,7 +196,7 @@ def normal(
         return graph.to_anf(list(func.params), body, func.attrs)
     except RelayError:
         raise
-    except Exception as error:  # Relax's inference raises many classes
+    except Exception as error:  # the inference of Relax raises many classes
         what = f"the types in a function cannot be inferred: {telling(error)}"
         fix = "give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)"
         where = f"the function of {_parameters(func)}"

@@ -1,6 +1,6 @@
-"""One table for both directions: how Relay and Relax write the same operator.
+"""One table for both directions: the notations of the same operator in Relay and Relax.
 
-Relay's operators that Relax lacks are registered under ``relax.relay.NAME`` (see
+Relay's operators that Relax lacks are registered as ``relax.relay.NAME`` (see
 `tvmlab.ir.dialect`), so that each Relay call is one Relax call.
 """
 
@@ -28,16 +28,16 @@ Values = dict[str, Any]
 Written = tuple[Operands, Values]
 
 _LAYOUT = re.compile("([A-Z]|[1-9][0-9]*[a-z])+")
-REQUIRED = object()  # the default of an attribute that every call has to give
+REQUIRED = object()  # the default of a required attribute
 
 
 @dataclass(frozen=True)
 class Attribute:
     """An attribute of a Relay operator.
 
-    The kind is ``"int"``, ``"float"``, ``"number"`` (an integer stays one), ``"bool"``, ``"str"``
-    (dtypes too), ``"ints"`` (a list, nested or not, or None) or ``"any"`` (a list or an integer,
-    which Relay boxes in the metadata section).
+    The kind is ``"int"``, ``"float"``, ``"number"`` (integers stay integers), ``"bool"``, ``"str"``
+    (also for dtypes), ``"ints"`` (a list, nested or not, or None) or ``"any"`` (a list or an
+    integer, which Relay boxes in the metadata section).
     """
 
     name: str
@@ -47,12 +47,12 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table: Relay's name of an operator, and Relax's with ``relax.``.
+    """A row of the table: Relay's name of an operator, and Relax's name with ``relax.``.
 
     ``to_relax(operands, attributes)`` makes one Relax call from complete attributes.
     ``from_relax(call)`` returns Relay's operands and all attributes, in the order in which Relay
-    prints them, or None where this row does not describe the call. `signature` and `defaults` are
-    those of Relay's Python function where they differ; `also` has the second form in Relax.
+    prints them, or None if this row does not describe the call. `signature` and `defaults` are
+    those of Relay's Python function if they differ; `also` contains the second name in Relax.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Operator:
 
     @cached_property
     def by_name(self) -> dict[str, Attribute]:
-        """The attributes by their names."""
+        """The attributes by name."""
         return {attribute.name: attribute for attribute in self.attributes}
 
 
@@ -76,7 +76,7 @@ _BY_RELAX: dict[str, list[Operator]] = {}
 
 
 def add(row: Operator) -> Operator:
-    """Put a row into the table."""
+    """Add a row to the table."""
     assert row.name not in _BY_NAME, row.name
     _BY_NAME[row.name] = row
     for whole in (row.relax, *row.also):
@@ -85,7 +85,7 @@ def add(row: Operator) -> Operator:
 
 
 def attributes(spec: str) -> tuple[Attribute, ...]:
-    """Read attributes from ``"axis:int=-1 shape:ints dtype:str="``; ``=`` makes them optional."""
+    """Parse attributes from ``"axis:int=-1 shape:ints dtype:str="``; ``=`` makes them optional."""
     found = []
     for item in spec.split():
         name, _, rest = item.partition(":")
@@ -110,15 +110,15 @@ def native(
     defaults: Values | None = None,
     **renamed: str,
 ) -> None:
-    """Put an operator into the table that Relax has as well.
+    """Add an operator to the table that Relax also has.
 
-    Names are separated by spaces, `spec` is as in `attributes`, and `relax_name` is Relax's name
-    where it is another. ``to_relax(*operands, **attributes)`` makes Relax's call (default: calls
-    Relax's function), `from_relax` is as in `Operator` (default: reads the call's attributes), and
-    `known` has the attributes that Relax lacks, or is a function that returns them, or None where
-    Relay cannot express the call. The `renamed` are Relax's names of attributes, after a "!" where
-    Relax has the opposite. Where `to_relax` returns None, the call is one of ``relax.relay.NAME``,
-    which computes ``expand(*operands, **attributes)``, with the type of that or of `infer`.
+    Names are separated by spaces, `spec` is as in `attributes`, and `relax_name` is Relax's name if
+    it differs. ``to_relax(*operands, **attributes)`` makes Relax's call (by default it calls
+    Relax's function), `from_relax` is as in `Operator` (by default it reads the call's attributes).
+    `known` contains the attributes that Relax lacks, or is a function that returns them, or None if
+    Relay cannot express the call. `renamed` has Relax's names of attributes, after a "!" if Relax
+    has the opposite. If `to_relax` returns None, the call is one of ``relax.relay.NAME``, which
+    computes ``expand(*operands, **attributes)``, with the type of this expression or of `infer`.
     """
     whole, ours = f"relax.{relax_name or name}", f"relax.relay.{name}" if expand else ""
     rows, names = attributes(spec), tuple(operands.split())
@@ -151,7 +151,7 @@ def native(
 def stands_for(
     name: str, operands: str, spec: str = "", **more: Any
 ) -> Callable[[Callable[..., Expr]], Callable[..., Expr]]:
-    """Put an operator into the table that Relax lacks, by its `expand` function, as in `native`."""
+    """Add an operator that Relax lacks to the table, by its `expand` function, as in `native`."""
 
     def register(expand: Callable[..., Expr]) -> Callable[..., Expr]:
         def to_relax(*_: Expr, **__: Any) -> None:
@@ -170,7 +170,7 @@ def _register(
         return expand(*given, **values)
 
     def derived(types: Sequence[ir.Type], values: Values) -> ir.Type:
-        """Infer the type of the expansion, in which symbols take the places of unknown sizes."""
+        """Infer the type of the expansion, with symbols for unknown sizes."""
         params, open_ = [], False
         for place, ty in enumerate(types):
             if not isinstance(ty, (TensorType, TupleType)) or getattr(ty, "ndim", 0) < 0:
@@ -182,7 +182,7 @@ def _register(
             params.append(Var(f"p{place}", ty))
         made = expand(*params, **values)
         for node in graph.post_order(made):
-            if isinstance(node, Tuple) and not graph.has_type(node):  # made before its fields'
+            if isinstance(node, Tuple) and not graph.has_type(node):  # its fields had no types
                 relax.expr._update_type(node, TupleType([field.ty for field in node.fields]))
             graph.typed(node)
         return _without_symbols(made.ty) if open_ else made.ty
@@ -199,7 +199,7 @@ def _without_symbols(ty: ir.Type) -> ir.Type:
 
 
 def arguments(values: Values, without: Container[str] | None = None, **renamed: str) -> Values:
-    """Rename attributes to the arguments of Relax's function; empty strings are left out."""
+    """Rename attributes to the arguments of Relax's function; empty strings are omitted."""
     found = {}
     for name, value in values.items():
         today = renamed.get(name, name)
@@ -209,7 +209,7 @@ def arguments(values: Values, without: Container[str] | None = None, **renamed: 
 
 
 def _values(call: Call, rows: Sequence[Attribute], renamed: Values, known: Values) -> Values:
-    """Read Relay's attributes from those of a Relax call, apart from those that are `known`."""
+    """Read Relay's attributes from those of a Relax call, except those that are `known`."""
     found = dict(known)
     for row in rows:
         if row.name not in known:
@@ -220,7 +220,7 @@ def _values(call: Call, rows: Sequence[Attribute], renamed: Values, known: Value
             else:
                 found[row.name] = not value if today[0] == "!" else _PLAIN[row.kind](value)
     data_layout = found.get("data_layout", found.get("layout"))
-    if found.get("out_layout") == data_layout is not None:  # Relax always names it
+    if found.get("out_layout") == data_layout is not None:  # Relax always has one
         found["out_layout"] = ""
     return {row.name: found[row.name] for row in rows}
 
@@ -232,7 +232,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def in_script(row: Operator, whole: str) -> None:
-    """Let TVMScript write ``R.NAME`` for a registered operator, with the defaults of its row."""
+    """Let TVMScript read ``R.NAME`` for a registered operator, with the defaults of its row."""
 
     def make(*given: Expr, **values: Any) -> Call:
         return dialect.typed_call(whole, given, complete_attributes(row, values, python=True))
@@ -241,39 +241,39 @@ def in_script(row: Operator, whole: str) -> None:
 
 
 def find(name: str) -> Operator | None:
-    """Find Relay's operator of a name."""
+    """Return the row of a Relay operator by name, or None."""
     return _BY_NAME.get(name)
 
 
 def closest(name: str) -> str | None:
-    """Find the known Relay name that is nearest to another."""
+    """Return the known Relay name that is closest to another name."""
     found = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.65)
     return found[0] if found else None
 
 
 def names() -> list[str]:
-    """List the Relay names that the table knows, in order."""
+    """Return the sorted Relay names in the table."""
     return sorted(_BY_NAME)
 
 
 def rows() -> list[Operator]:
-    """List the rows, in the order of their names."""
+    """Return the rows, sorted by name."""
     return [_BY_NAME[name] for name in names()]
 
 
 def relax_names(name: str) -> tuple[str, ...]:
-    """Return the Relax names of a Relay operator that is known, the usual one first."""
+    """Return the Relax names of a known Relay operator, the usual name first."""
     row = _BY_NAME[name]
     return (row.relax, *row.also)
 
 
 def relay_names(whole: str) -> frozenset[str]:
-    """Return the Relay names of a Relax operator, such as ``"relax.nn.conv2d"``: none, or some."""
+    """Return the Relay names of a Relax operator, such as ``"relax.nn.conv2d"``, possibly none."""
     return frozenset(row.name for row in _BY_RELAX.get(whole, ()))
 
 
 def written(call: Call) -> tuple[Operator, Sequence[Expr], dict[str, Any]] | None:
-    """Find how Relay says a Relax call: the row, Relay's operands and all attributes, or None."""
+    """Return Relay's form of a Relax call: the row, the operands and all attributes, or None."""
     if not isinstance(call.op, ir.Op):
         return None
     for row in _BY_RELAX.get(call.op.name, ()):
@@ -286,9 +286,9 @@ def written(call: Call) -> tuple[Operator, Sequence[Expr], dict[str, Any]] | Non
 def complete_attributes(
     row: Operator, given: Mapping[str, Any], *, python: bool = False
 ) -> dict[str, Any]:
-    """Complete the attributes of a call, in the row's order; `python` takes its `defaults`.
+    """Complete the attributes of a call, in the row's order; with `python`, from its `defaults`.
 
-    `RelayError` for an attribute that is unknown, missing or of the wrong kind.
+    Raises `RelayError` for an attribute that is unknown, missing or of the wrong kind.
     """
     for name in given:
         if name not in row.by_name:
@@ -311,7 +311,7 @@ def complete_attributes(
 
 
 def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
-    """Take a value for an attribute of a kind, or raise `RelayError`."""
+    """Convert a value to an attribute's kind, or raise `RelayError`."""
     kind = attribute.kind
     if value is None and (kind in ("ints", "any") or attribute.default is None):
         return None
@@ -326,7 +326,7 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
         if kind == "number" or (kind == "int" and isinstance(found, int)):
             return found
     if kind == "str" and isinstance(value, (str, np.dtype, type, ir.PrimType)):
-        # What a tensor's type has for a dtype, `checked_type.dtype`, is a type itself.
+        # The dtype in a tensor's type, `checked_type.dtype`, is itself a type.
         named = isinstance(value, (str, ir.PrimType))
         text = str(value) if named else np.dtype(value).name
         if attribute.name.endswith("layout") and attribute.default not in (text, REQUIRED):
@@ -338,25 +338,25 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
         return listed if isinstance(listed, list) else [listed]
     what = {"int": "an integer", "bool": "True or False", "str": "a string", "ints": "integers"}
     wanted = f"{what.get(kind, 'a number')}, not {value!r}"
-    error = f"the attribute {attribute.name!r} of {row.name} is {wanted}"
+    error = f"the attribute {attribute.name!r} of {row.name} must be {wanted}"
     raise RelayError(error, where=row.name)
 
 
 def _check_layout(row: Operator, attribute: Attribute, layout: str) -> None:
-    """Refuse a layout whose axes are not those of the default."""
-    # An attribute whose default is empty has the axes of the row's first layout.
+    """Refuse a layout with other axes than the default's."""
+    # If the default is empty, the attribute has the axes of the row's first layout.
     defaults = [a.default for a in (attribute, *row.attributes) if a.name.endswith("layout")]
     letters = next(filter(None, defaults))
     inner = {letter.upper() for letter in layout if letter.islower()}
     axes = sorted(filter(str.isupper, layout))
     if not _LAYOUT.fullmatch(layout) or axes != sorted(letters) or not inner <= set(letters):
-        what = f"{attribute.name} of {row.name} is {layout!r}, which is no order of {letters}"
+        what = f"{attribute.name} of {row.name} is {layout!r}, not a permutation of {letters}"
         where = f"{row.name}, attribute {attribute.name}"
-        raise RelayError(what, where=where, fix=f"give each of the letters {letters} once")
+        raise RelayError(what, where=where, fix=f"use each of the letters {letters} once")
 
 
 def _number(value: Any) -> bool | int | float | None:
-    """Take Python's, NumPy's and TVM's numbers; None for anything else."""
+    """Return the number in a Python, NumPy or TVM value; None for anything else."""
     if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
         value = bool(value.value) if str(value.ty) == "bool" else value.value
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -369,7 +369,7 @@ def _number(value: Any) -> bool | int | float | None:
 
 
 def _ints(value: Any, found: bool | int | float | None, otherwise: Any) -> Any:
-    """Take an integer, or a list of such, nested or not, for what it is."""
+    """Return an integer, or a list of integers, nested or not, as plain Python."""
     if isinstance(found, int) and not isinstance(found, bool):
         return found
     if isinstance(value, ShapeExpr):

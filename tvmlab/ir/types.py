@@ -1,4 +1,4 @@
-"""What is known of a call's operands, and checks that let pass what is not known."""
+"""The known properties of a call's operands, and checks that accept unknown properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANALYZER = sym.Analyzer()
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of an operand: an unknown shape is None, an unknown rank -1, a dtype ""."""
+    """An operand's known properties: an unknown shape is None, an unknown rank -1, a dtype ""."""
 
     call: str
     name: str
@@ -25,7 +25,7 @@ class Tensor:
 
     @property
     def where(self) -> str:
-        """The place to name in an error."""
+        """The operand's place in an error message."""
         return f"{self.call}, operand {self.name}"
 
     def error(self, what: str, attribute: str = "", fix: str | None = None) -> ShapeError:
@@ -34,19 +34,19 @@ class Tensor:
         return ShapeError(what, where=where, fix=fix)
 
     def rank(self, *allowed: int) -> None:
-        """Require a number of dimensions, where it is known."""
+        """Require one of the allowed numbers of dimensions, if it is known."""
         if self.ndim >= 0 and self.ndim not in allowed:
             wanted = " or ".join(str(n) for n in allowed)
             raise self.error(f"{self.name} has {self.ndim} dimensions; {self.call} takes {wanted}")
 
     def holds(self, dtypes: Collection[str]) -> None:
-        """Require one of some dtypes, where it is known."""
+        """Require one of several dtypes, if it is known."""
         if self.dtype and self.dtype not in dtypes:
             what = f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}"
             raise InputError(what, where=self.where)
 
     def axis(self, axis: int) -> int:
-        """Count an axis from the front, where the number of dimensions is known."""
+        """Count an axis from the front, if the number of dimensions is known."""
         if self.ndim < 0:
             return axis
         count = max(self.ndim, 1)  # a scalar has one channel
@@ -55,13 +55,13 @@ class Tensor:
         return axis % count
 
     def size(self, axis: int) -> Any:
-        """Return the size along an axis (counted as in `axis`), None where it is unknown."""
+        """Return the size along an axis (counted as in `axis`), None if it is unknown."""
         axis = self.axis(axis)
         return None if self.shape is None or not self.shape else self.shape[axis]
 
 
 def view(call: str, name: str, ty: ir.Type | None) -> Tensor:
-    """Return what an operand's type tells; `InputError` for a tuple, a function or a shape."""
+    """Return the properties in an operand's type; `InputError` for anything but a tensor's."""
     if isinstance(ty, relax.TensorType):
         shape = ty.shape
         known = isinstance(shape, relax.ShapeExpr)
@@ -69,16 +69,16 @@ def view(call: str, name: str, ty: ir.Type | None) -> Tensor:
         return Tensor(call, name, sizes, int(ty.ndim), str(ty.dtype) if ty.dtype else "")
     if ty is None or type(ty) is ir.Type or isinstance(ty, relax.ObjectType):
         return Tensor(call, name, None, -1, "")
-    raise InputError(f"{name} is no tensor: {ty}", where=f"{call}, operand {name}")
+    raise InputError(f"{name} is not a tensor: {ty}", where=f"{call}, operand {name}")
 
 
 def views(call: str, names: Collection[str], types: Collection[ir.Type]) -> list[Tensor]:
-    """Return what several operands' types tell."""
+    """Return the properties in the types of several operands."""
     return [view(call, name, ty) for name, ty in zip(names, types, strict=True)]
 
 
 def plain(size: Any) -> Any:
-    """Turn a constant size into an int, and simplify another one."""
+    """Convert a constant size to an int, and simplify any other size."""
     if isinstance(size, int):
         return size
     simple = size if isinstance(size, tirx.IntImm) else _ANALYZER.simplify(size)
@@ -86,19 +86,19 @@ def plain(size: Any) -> Any:
 
 
 def differ(a: Any, b: Any) -> bool:
-    """Return whether two sizes cannot be the same: both are known numbers, and differ."""
+    """Return whether two sizes are known to be different numbers."""
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
 def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorType:
-    """Make a result's type from what is known of it."""
+    """Make a result's type from its known properties."""
     if shape is None:
         return relax.TensorType(dtype=dtype, ndim=ndim)
     return relax.TensorType([plain(size) for size in shape], dtype)
 
 
 def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
-    """Broadcast two shapes as NumPy does; None where one is unknown."""
+    """Broadcast two shapes as NumPy does; None if one is unknown."""
     if a.shape is None or b.shape is None:
         return None
     short, long = sorted((a.shape, b.shape), key=len)
@@ -107,7 +107,7 @@ def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
         if differ(x, y) and 1 not in (x, y):
             what = f"{a.name} of shape {a.shape} and {b.name} of shape {b.shape} do not broadcast"
             raise b.error(what)
-        # A symbolic size beside a number other than 1 has to be that number.
+        # A symbolic size beside a number other than 1 must equal this number.
         first = x if isinstance(x, int) else y
         last = y if first is x else x
         sizes.append(last if isinstance(first, int) and first == 1 else first)

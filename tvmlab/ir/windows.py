@@ -1,7 +1,7 @@
 """Shapes of convolutions and pooling, for one, two or three spatial axes, and of matrix products.
 
-They follow Relay's `Conv2DRel`, `Conv2DTransposeRel` (src/relay/op/nn/convolution.h), `Pool2DRel`
-(src/relay/op/nn/pooling.cc), `DenseRel` and `BatchMatmulRel` (src/relay/op/nn/nn.h).
+The sources are Relay's `Conv2DRel`, `Conv2DTransposeRel` (src/relay/op/nn/convolution.h),
+`Pool2DRel` (src/relay/op/nn/pooling.cc), `DenseRel` and `BatchMatmulRel` (src/relay/op/nn/nn.h).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .types import Tensor, differ
 
 
 def by_axis(operand: Tensor, layout: str, letters: str) -> dict[str, Any]:
-    """Name an operand's sizes by a layout's letters; None for each that is unknown."""
+    """Name an operand's sizes by a layout's letters; None for each unknown size."""
     _check_order(operand, layout, letters)
     operand.rank(len(layout))
     return dict(zip(layout, operand.shape or [None] * len(layout), strict=True))
@@ -29,7 +29,7 @@ def _check_order(operand: Tensor, layout: str, letters: str) -> None:
 
 
 def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, int]]:
-    """Return the padding on both sides of each axis, from one size, one per axis, or all."""
+    """Return each axis's padding on both sides, from one size, one per axis, or one per side."""
     where = f"{call}, attribute padding"
     if any(size < 0 for size in given):
         raise ShapeError(f"padding {list(given)} has a negative size", where=where)
@@ -51,7 +51,7 @@ def steps(given: Sequence[int], spatial: int, call: str, name: str) -> list[int]
 
 
 def _arranged(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | None:
-    """Put sizes into a layout's order; None where one of them is unknown."""
+    """Put sizes into a layout's order; None if one of them is unknown."""
     _check_order(data, layout, "".join(sizes))
     found = [sizes[axis] for axis in layout]
     if any(isinstance(size, int) and size < 1 for size in found):
@@ -61,13 +61,13 @@ def _arranged(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | N
 
 
 def _implied(weight: Tensor, a: dict[str, Any], name: str, derived: Any) -> Any:
-    """Return what the weight's shape and an attribute both tell, if they agree."""
+    """Return the value that the weight's shape and an attribute imply, if they agree."""
     given, known = a[name], derived if isinstance(derived, list) else [derived]
     if given is None:
         return derived
     listed = given if isinstance(given, list) else [given]
     if len(listed) != len(known) or any(map(differ, known, listed)):
-        what = f"{name} is {given}; the weight of shape {weight.shape} makes {derived}"
+        what = f"{name} is {given}; the weight of shape {weight.shape} implies {derived}"
         raise weight.error(what, name)
     return given if None in known else derived
 
@@ -75,7 +75,7 @@ def _implied(weight: Tensor, a: dict[str, Any], name: str, derived: Any) -> Any:
 def convolution(
     data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
 ) -> tuple[list[Any] | None, Any]:
-    """Infer a convolution's shape and channels; it is transposed if it has ``output_padding``."""
+    """Infer a convolution's shape and channels; with ``output_padding`` it is transposed."""
     n, call, groups, transposed = len(spatial), data.call, a["groups"], "output_padding" in a
     x = by_axis(data, a["data_layout"], "NC" + spatial)
     w = by_axis(weight, a["kernel_layout"], "OI" + spatial)
@@ -112,12 +112,12 @@ def convolution(
 
 
 def depthwise(inputs: Any, outer: Any, groups: int) -> bool:
-    """Return whether Relay takes a weight's O for the input channels and I for a multiplier."""
+    """Return whether Relay reads a weight's O as the input channels, and its I as a multiplier."""
     return groups > 1 and bool(isinstance(inputs, int) and inputs == outer == groups)
 
 
 def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
-    """Infer the shape of a pooling's result; None where it is unknown."""
+    """Infer the shape of a pooling's result; None if it is unknown."""
     n = len(spatial)
     out = by_axis(data, a["layout"], "NC" + spatial)
     window = zip(
@@ -135,12 +135,12 @@ def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
 
 
 def pooled(length: Any, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool) -> Any:
-    """Count the windows along an axis as Relax does; Relay counts a window of padding too."""
+    """Count the windows along an axis as Relax does; Relay also counts a window of padding."""
     rest = length + sum(pads) - reach
     if not ceil_mode:
         return rest // stride + 1
     count = (rest + stride - 1) // stride + 1
-    if pads[1] + stride <= reach:  # the last window is too long to begin there
+    if pads[1] + stride <= reach:  # the last window does not fit there
         return count
     outside = (count - 1) * stride >= length + pads[0]
     if isinstance(length, int):
@@ -159,7 +159,7 @@ def pooled_size(
 
 
 def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[Any] | None, Any]:
-    """Infer the shape of ``data @ weight.T`` and how many units it has."""
+    """Infer the shape of ``data @ weight.T`` and its number of units."""
     weight.rank(2)
     if data.ndim == 0:
         data.rank(1, 2)
@@ -168,7 +168,7 @@ def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[A
         raise weight.error(f"weight has {weight.size(1)} inputs; {what}")
     made = weight.size(0)
     if units is not None and differ(made, units):
-        what = f"units is {units}; the weight of shape {weight.shape} makes {made}"
+        what = f"units is {units}; the weight of shape {weight.shape} implies {made}"
         raise data.error(what, "units")
     made = units if made is None else made
     known = data.shape is not None and made is not None
@@ -176,7 +176,7 @@ def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[A
 
 
 def batch_matmul_shape(x: Tensor, y: Tensor, a: dict[str, Any]) -> list[Any] | None:
-    """Infer the shape of a product of batches of matrices, either transposed if so asked."""
+    """Infer the shape of a batch of matrix products, either operand transposed if `a` says so."""
     x.rank(3)
     y.rank(3)
     if x.shape is None or y.shape is None:

@@ -1,9 +1,9 @@
-"""Quantized operators as a Relax dialect, and what one does with them.
+"""Quantized operators as a Relax dialect, and the passes and analyses for them.
 
-`op` builds calls of the operators; importing this package registers them with TVM: their types,
-their legalizations, and how a change of layout passes through them. `arithmetic` is what they
-compute, in NumPy, and `config` how they round where a module does not say. `transform` has the
-passes, and `analysis` says what stays in float.
+`op` builds calls of the operators. Importing this package registers them with TVM: their types,
+legalizations and layout inference. `arithmetic` defines their results in NumPy, and `config` their
+rounding for calls without a rounding of their own. `transform` has the passes, and `analysis` lists
+the operators that remain in float.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ __all__ = ["analysis", "arithmetic", "config", "op", "transform"]
 
 
 def __getattr__(name: str) -> ModuleType:
-    # Imported late: these load the pattern matcher, which `import tvmlab` does without.
+    # Imported on first use, because these modules load the pattern matcher.
     if name in ("analysis", "transform"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Asking a module what of it is still computed in floats, and why."""
+"""Analyses that list the operators of a quantized module that remain in float, and the reasons."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["FloatOperator", "float_operators"]
 class FloatOperator(NamedTuple):
     """An operator that a quantized network computes in floats.
 
-    It has the operator's name, such as ``"nn.softmax"``, the variable of its result, the reason why
-    it is float, and the name of its function.
+    The fields are the operator's name, such as ``"nn.softmax"``, the variable of its result, the
+    reason why it is float, and the name of its function.
     """
 
     operator: str
@@ -27,26 +27,26 @@ class FloatOperator(NamedTuple):
 
 
 def float_operators(mod: ir.IRModule) -> list[FloatOperator]:
-    """List what is computed in floats between the first quantize and the last dequantize.
+    """List the operators computed in floats between the first quantize and the last dequantize.
 
-    An operator is between if it reads, itself or through other float operators, what was
-    dequantized (constants aside), and if a quantize reads its result so.
+    An operator is between them if it depends on a dequantized value other than a constant, and a
+    quantize depends on its result, directly or through other float operators.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        A quantized network, before `tvmlab.qnn.transform.FakeQuantizationToInteger` or after.
+        A quantized network, before or after `tvmlab.qnn.transform.FakeQuantizationToInteger`.
 
     Returns
     -------
     list of FloatOperator
-        In the order of the bindings. Before the pass these are all, and those that it would compute
-        in integers say so.
+        In the order of the bindings. Before the pass, the list contains every operator; the reason
+        of an operator that the pass would compute in integers is that it has an integer form.
 
     Raises
     ------
     InputError
-        If a scale or zero point is invalid, as the pass raises.
+        If a scale or zero point is invalid, as in the pass.
     """
     found = []
     rounding = rounding_of(mod)
@@ -78,9 +78,9 @@ def _of_function(function: relax.Function, name: str, rounding: str) -> list[Flo
 
 
 def _between(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var]:
-    """Find the float values that come from a dequantize of a computed value, and go to a quantize.
+    """Return the float values that depend on a dequantize and that a quantize depends on.
 
-    Constants that are dequantized, such as weights, are not counted.
+    A dequantize of a constant, such as a weight, does not count.
     """
     after, before = set[relax.Var](), set[relax.Var]()
     for var, value in every:

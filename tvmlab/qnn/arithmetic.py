@@ -1,9 +1,9 @@
-"""The reference of quantized arithmetic: what every quantized operator computes, in NumPy.
+"""The reference of quantized arithmetic: the result of every quantized operator, in NumPy.
 
-The functions have the names and arguments of `tvmlab.qnn.op`, with arrays and numbers for
-expressions, and compute at once. They are the yardstick: legalization has to give the same bits,
-and tests compare each with those who defined it: Relay's own results, TFLite's reference kernels
-and ONNX Runtime's kernels.
+The functions have the names and arguments of `tvmlab.qnn.op`, with arrays and numbers instead of
+expressions, and compute at once. Legalization must produce the same bits. Tests compare each
+function with its origin: Relay's own results, TFLite's reference kernels or ONNX Runtime's
+kernels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Quantized addition, subtraction and multiplication of two tensors.
 
 The operators are Relay's (src/relay/qnn/op: op_common.h, add.cc, subtract.cc, mul.cc, TVM 0.18).
-Roundings ``"TFLITE"`` and ``"ONNX"`` are those frameworks' kernels, in `tvmlab.qnn.frameworks`.
+Roundings ``"TFLITE"`` and ``"ONNX"`` select those frameworks' kernels, see `tvmlab.qnn.frameworks`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .operator import Operand, Operator, operator
 from .rescale import rescale, rescale_or_keep
 
 Int64 = npt.NDArray[np.int64]
-# Bits of a factor's halves; shifts that are tried; pairs that can be told apart.
+# Bits of half a factor; the number of shifts to try; the largest number of corrected pairs.
 _HALF, _SHIFTS, _APART = 11, 3, 2
 _NEAR = (0, 1, -1)
 
@@ -35,10 +35,10 @@ class ShortAdd:
     """``(x * factors[0] + y * factors[1] + half) >> shift`` in int32, saturated.
 
     TFLite's addition of 8-bit tensors multiplies three times by 31 bits and rounds each time. The
-    first two roundings are fine, so the result is mostly the formula above with factors of 22 bits.
-    `find` tries all 65,536 pairs of numbers when the kernel is made. Where the formula fails, it
-    fails for one or two pairs (`apart`), which the kernel corrects. Each factor is split into two
-    of 11 bits, because processors multiply by 15 bits in one instruction.
+    first two roundings are fine, so the result mostly equals the formula above with factors of 22
+    bits. `find` tries all 65,536 pairs of numbers when the kernel is made. Where the formula fails,
+    it fails for one or two pairs (`apart`), which the kernel corrects. Each factor is split into
+    two of 11 bits, because processors multiply by 15 bits in one instruction.
     """
 
     factors: tuple[int, int]
@@ -49,7 +49,7 @@ class ShortAdd:
 
     @classmethod
     def find(cls, ratios: tuple[float, float], wanted: Int64, dtype: str) -> ShortAdd | None:
-        """Find constants for a table of results."""
+        """Return constants that produce the results in `wanted`, or None."""
         largest = int(np.floor(np.log2((1 << (2 * _HALF)) / max(map(abs, ratios)))))
         best: ShortAdd | None = None
         for shift in range(min(largest, 30), max(0, largest - _SHIFTS), -1):
@@ -68,11 +68,11 @@ class ShortAdd:
     def _fit(
         cls, factors: tuple[int, int], shift: int, wanted: Int64, dtype: str
     ) -> ShortAdd | None:
-        """Find what is to be added so that the fewest pairs are wrong."""
+        """Choose the `half` with the fewest wrong pairs; return None if too many are wrong."""
         low, high = limits(dtype)
         x = np.arange(low, high + 1, dtype=np.int64)
         sums = x[:, None] * factors[0] + x * factors[1]
-        # Between these; what saturates may lie anywhere beyond.
+        # Bounds for `half`; a saturated result limits it on one side only.
         least = ((wanted << shift) - sums)[wanted > low]
         most = (((wanted + 1) << shift) - 1 - sums)[wanted < high]
         if not least.size or not most.size:
@@ -106,7 +106,7 @@ class ShortAdd:
 def _short_sum(
     row: Operator, given: CallOperands, known: Mapping[str, Any]
 ) -> Callable[..., tirx.PrimExpr] | None:
-    """Find short factors that give the results of all pairs of 8 bits, for TFLITE and ONNX."""
+    """Return a sum with short factors if it fits all pairs of 8 bits, for TFLITE and ONNX."""
     dtype, rounding = given.dtype("lhs"), given.attributes["rounding"]
     rounding = config.resolve(given.name, rounding).rounding
     if rounding not in ("TFLITE", "ONNX") or any(np.ndim(value) for value in known.values()):
@@ -125,15 +125,15 @@ def _short_sum(
 def _tflite_sum(
     numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], name: str, sign: int
 ) -> Value:
-    """Add or subtract as TFLite does: both sides against twice the larger scale."""
+    """Add or subtract like TFLite: bring both sides to twice the larger scale first."""
     if numbers.dtype not in frameworks.ADD_SHIFTS:
-        what = f'rounding "TFLITE" adds int8, uint8 and int16, as TFLite does, not {numbers.dtype}'
+        what = f'rounding "TFLITE" takes int8, uint8 and int16, as TFLite does, not {numbers.dtype}'
         raise InputError(what, where=f"qnn.{name}, attribute rounding")
     bits, scales = frameworks.ADD_SHIFTS[numbers.dtype], [np.float64(side[2]) for side in sides]
     twice, parts = 2 * max(scales), []
     for (side, x, _, zero), scale, by in zip(sides, scales, (1, sign), strict=True):
         moved = (x - numbers.along(side, zero)) << bits
-        # What is subtracted is negated first: its half-way cases go the other way.
+        # Negate a subtrahend before the rounding, because its half-way cases round the other way.
         parts.append(
             numbers.times(moved if by > 0 else -moved, np.asarray(scale / twice), "TFLITE")
         )
@@ -145,13 +145,13 @@ def _tflite_sum(
 def _onnx_add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -> Value:
     """Add as ONNX Runtime's `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp).
 
-    It has two fused products and sums in float32, the right side first, rounded half to even at the
-    end. In float64 such a product is exact, and the sum is rounded to float32 as an FMA's.
+    The kernel has two fused multiply-adds in float32, the right side first, and rounds half to even
+    at the end. In float64 each product is exact, and the sum is rounded to float32 as by an FMA.
     """
     ratios = frameworks.ratios([side[2] for side in sides], target[0])
     total = float(frameworks.fixed_part(ratios, [side[3] for side in sides], target[1]))
     for (_, x, _, _), ratio in zip(sides[::-1], ratios[::-1], strict=True):
-        # All integers of less than 32 bits are floats.
+        # float32 holds all integers of less than 32 bits exactly.
         x = cast(x, "float32") if numbers.dtype == "int32" else x
         total = cast(cast(x, "float64") * float(ratio) + total, "float32")
         total = cast(total, "float64")
@@ -159,16 +159,16 @@ def _onnx_add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -
 
 
 def _onnx_subtract(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array]) -> Value:
-    """Subtract as ONNX Runtime, which has no kernel for it.
+    """Subtract like ONNX Runtime, which has no kernel for subtraction.
 
     It dequantizes both sides, subtracts in float32 and quantizes (`MlasQuantizeLinear`,
-    core/mlas/lib/quantize.cpp). Products of int32 that overflow float32 are clamped here.
+    core/mlas/lib/quantize.cpp). Here, products of int32 that overflow float32 are clamped.
     """
     real = []
     for side, x, scale, zero in sides:
         whole = cast(x - numbers.along(side, zero), "float32")
         product = whole * numbers.along("", scale, "float32")
-        # Limits that only an infinite product reaches keep it apart from the difference.
+        # Clamp to limits that only an infinite product exceeds, so that LLVM does not fuse it.
         limit = min(2.0**33 * float(scale), float(np.finfo("float32").max))
         real.append(prevent_contraction(product, limit))
     even = half_even((real[0] - real[1]) / numbers.along("", target[0], "float32"))
@@ -178,7 +178,7 @@ def _onnx_subtract(numbers: Any, sides: Sequence[Any], target: tuple[Array, Arra
 def _sum(
     name: str, numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any
 ) -> Value:
-    """Add or subtract; Relay rescales each side, and takes one zero point off the sum."""
+    """Add or subtract like Relay: rescale each side, and subtract one zero point from the sum."""
     sign = 1 if name == "add" else -1
     if way.rounding == "TFLITE":
         return _tflite_sum(numbers, sides, target, name, sign)
@@ -197,11 +197,11 @@ def _mul(
 ) -> Value:
     """Multiply.
 
-    Relay's `QnnMulCanonicalize`: the product of the values less their zero points, an int32 that
-    wraps, has the product of the scales, rounded to float32, and is requantized. TFLite's `Mul`
-    (integer_ops/mul.h) has float32 at every step of its multiplier (`Prepare`, kernels/mul.cc).
-    ONNX Runtime's `MlasQLinearMulKernel` (core/mlas/lib/qlmul.cpp) adds the zero point before the
-    rounding.
+    Relay's `QnnMulCanonicalize` multiplies the values less their zero points to an int32 that
+    wraps, takes the product of the scales, rounded to float32, as its scale, and requantizes.
+    TFLite's `Mul` (integer_ops/mul.h) uses float32 in every step of its multiplier (`Prepare`,
+    kernels/mul.cc). ONNX Runtime's `MlasQLinearMulKernel` (core/mlas/lib/qlmul.cpp) adds the zero
+    point before the rounding.
     """
     left, right = (x - numbers.along(side, zero) for side, x, _, zero in sides)
     product, (out_scale, out_zero) = wrap(left * right), target
@@ -248,23 +248,23 @@ def _binary(name: str, what: str, compute: Callable[..., Value], short: Any = No
         Parameters
         ----------
         lhs, rhs : tensor
-            Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
+            Shapes that broadcast, with the same dtype: int8, uint8, int16 or int32.
         lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
             Scalars, or one for each channel of their tensor.
         output_scale, output_zero_point : float32, int32
             Scalars.
         lhs_axis, rhs_axis : int
-            The channels' axes; for `mul`, of both sides the same axis of the product.
+            The channels' axes; for `mul`, both sides' channels need the same axis of the product.
         rounding : str
-            As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
-            which take one scale for each tensor.
+            As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` compute like the frameworks' kernels of
+            this operator, which take one scale for each tensor.
         """
         way = config.resolve(f"qnn.{name}", rounding)
         sides: Any = [
             ("lhs", lhs, lhs_scale, lhs_zero_point),
             ("rhs", rhs, rhs_scale, rhs_zero_point),
         ]
-        # ONNX Runtime adds with one zero point for each side, too.
+        # ONNX Runtime's addition also needs one zero point for each side.
         end = 4 if way.rounding == "ONNX" and name != "mul" else 3
         single = way.rounding in ("TFLITE", "ONNX")
         if single and any(value.ndim for side in sides for value in side[2:end]):

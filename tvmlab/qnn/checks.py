@@ -25,12 +25,12 @@ def scale(
     """Check a scale, and return it as an array of shape () or (channels,).
 
     None allows any number of channels. The result is float32; with `wide`, float64 stays float64.
-    `InputError` for a value that is no positive finite number, or for another number of values.
+    Raises `InputError` for a scale that is not positive and finite, or another number of values.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
     if given.dtype.kind not in "fiu":
-        raise InputError(f"{name} has dtype {given.dtype}; float32 is needed", where=where)
+        raise InputError(f"{name} has dtype {given.dtype}; it must be float32", where=where)
     keeps = wide and isinstance(value, (np.ndarray, np.generic)) and given.dtype == np.float64
     with np.errstate(over="ignore", under="ignore"):
         found = given if keeps else given.astype(np.float32)
@@ -47,15 +47,15 @@ def zero_point(
 ) -> Array:
     """Check a zero point, and return it as an int64 array of shape () or (channels,).
 
-    `InputError` for a value that is no integer of `dtype`, or for another number of values.
+    Raises `InputError` for a value that `dtype` does not hold, or for another number of values.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
     if given.dtype.kind not in "iu":
-        raise InputError(f"{name} has dtype {given.dtype}; int32 is needed", where=where)
+        raise InputError(f"{name} has dtype {given.dtype}; it must be int32", where=where)
     found = given.astype(np.int64)
     if np.dtype(dtype).kind not in "iu":
-        what = f"{name} belongs to a tensor of {dtype}; one of integers is needed"
+        what = f"{name} belongs to a tensor of {dtype}, which is not an integer dtype"
         raise InputError(what, where=where, fix="quantize it first")
     low, high = limits(dtype)
     bad = (found < low) | (found > high)
@@ -66,7 +66,7 @@ def zero_point(
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """Return the least and the largest value of an integer dtype."""
+    """Return the smallest and the largest value of an integer dtype."""
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
 
@@ -74,7 +74,7 @@ def limits(dtype: str) -> tuple[int, int]:
 def parameter(
     operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
 ) -> None:
-    """Require a scale or zero point: a scalar, or one for each channel."""
+    """Check that a scale or zero point is a scalar, or one value for each channel."""
     operand.holds((dtype,) if isinstance(dtype, str) else dtype)
     operand.rank(0, 1)
     length = operand.size(0)
@@ -88,7 +88,7 @@ def parameter(
 
 
 def expression(call: str, name: str, value: Any) -> relax.Expr:
-    """Require an expression as an operand."""
+    """Check that an operand is an expression."""
     if isinstance(value, relax.Expr):
         return value
     fix = "give a variable or a constant"
@@ -99,9 +99,9 @@ def expression(call: str, name: str, value: Any) -> relax.Expr:
 
 
 def _shaped(found: Array, where: str, name: str, channels: int | None) -> Array:
-    """Insist on one value or one a channel; one value in a vector is a scalar."""
+    """Check for one value, or one per channel; one value in a vector is a scalar."""
     if found.ndim > 1:
-        what = f"{name} has {found.ndim} dimensions; it is one value, or one for each channel"
+        what = f"{name} has {found.ndim} dimensions; it must be one value, or one for each channel"
         raise InputError(what, where=where)
     if found.size != 1 and channels is not None and found.size != channels:
         wanted = "one value is needed" if channels == 1 else f"there are {channels} channels"

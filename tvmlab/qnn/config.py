@@ -1,7 +1,7 @@
-"""How scales are changed where a call leaves it open: Relay's `relay.qnn.op.requantize_config`.
+"""The default rounding of scale changes: Relay's `relay.qnn.op.requantize_config`.
 
 The attributes `rounding` and ``compute_dtype`` of an operator are ``"None"`` by default, which
-takes what is configured in the surrounding ``with`` block of the same thread or task.
+selects the configuration of the enclosing ``with`` block in the same thread or task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMPUTE_DTYPES = (UNSET, "int64", "float32", "float64")
 
 @dataclass(frozen=True)
 class Requantization:
-    """A way to bring integers from one scale to another.
+    """A way to convert integers from one scale to another.
 
     `rounding` is ``"UPWARD"`` (half-way cases towards plus infinity), ``"TONEAREST"`` (away from
     zero), ``"TFLITE"`` (as the reference kernels of TensorFlow Lite) or ``"ONNX"`` (to even, from
@@ -44,25 +44,25 @@ _CURRENT: ContextVar[Requantization] = ContextVar("requantization", default=_DEF
 def requantize_config(
     *, rounding: str = UNSET, compute_dtype: str = UNSET
 ) -> Iterator[Requantization]:
-    """Choose how scales are changed by calls that do not say it themselves.
+    """Choose the rounding of calls whose attributes do not specify one.
 
     Parameters
     ----------
     rounding : str
-        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` or ``"ONNX"``; ``"None"`` keeps what holds
-        outside.
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` or ``"ONNX"``; ``"None"`` keeps the value of
+        the enclosing block.
     compute_dtype : str
-        ``"int64"``, ``"float32"`` or ``"float64"``; ``"None"`` keeps what holds outside.
+        ``"int64"``, ``"float32"`` or ``"float64"``; ``"None"`` keeps the enclosing block's value.
 
     Yields
     ------
     Requantization
-        What holds inside.
+        The configuration inside the block.
 
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is not one of these, or the rounding has no such compute_dtype.
+        If a value is not one of these, or the rounding has no such `compute_dtype`.
 
     Notes
     -----
@@ -79,9 +79,9 @@ def requantize_config(
 
 
 def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Requantization:
-    """Put the configuration where a call's attributes are ``"None"``.
+    """Replace attributes of a call that are ``"None"`` by the configuration.
 
-    A framework's rounding has the framework's compute_dtype, unless both were configured together.
+    A framework's rounding implies the framework's `compute_dtype`, unless both were configured.
     """
     one_of(call, "rounding", rounding, ROUNDINGS)
     one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)
@@ -94,7 +94,7 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
         computed = outside.compute_dtype if kept else usual
     if computed not in _FRAMEWORKS.get(chosen, COMPUTE_DTYPES):
         raise InputError(
-            f'compute_dtype is "{computed}", in which no kernel of "{chosen}" computes',
+            f'compute_dtype is "{computed}", but no kernel of "{chosen}" computes in it',
             where=f"{call}, attribute compute_dtype",
             fix=f'leave it at "{_FRAMEWORKS[chosen][0]}", or choose another rounding',
         )
@@ -102,7 +102,7 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
 
 
 def one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:
-    """Insist on one of an attribute's values."""
+    """Check that an attribute has one of its allowed values."""
     if value not in allowed:
         what = f'{name} is "{value}"; {call} takes {", ".join(allowed)}.'
         raise InputError(what, where=f"{call}, attribute {name}")

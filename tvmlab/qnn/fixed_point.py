@@ -1,10 +1,10 @@
-"""Multiplying integers by a real number, with integers alone: in NumPy, and in TE.
+"""Multiplication of integers by a real number in integer arithmetic: in NumPy, and in TE.
 
 A positive real number is ``multiplier / 2**31 * 2**shift`` with a multiplier of 31 bits. An integer
-times that is a product of 64 bits, rounded while it is shifted right. The three ways differ only in
-how half-way cases go, and in whether there is one rounding or two. `multiply` defines the results;
-`FixedPointMultiplier` makes the same bits in forms that vectorize. With a shift n of the product
-from 2 to 62, all three roundings are one shift of the product and two constants:
+times this number is a product of 64 bits, rounded while it is shifted right. The three roundings
+differ only in half-way cases, and in rounding once or twice. `multiply` defines the results;
+`FixedPointMultiplier` computes the same bits in forms that vectorize. For a right shift n of the
+product, from 2 to 62, all three roundings are one shift of the product and two constants:
 
     (x * m + half - (down if x < 0 else 0)) >> n
 
@@ -14,24 +14,23 @@ TONEAREST half = 2**(n - 1)      down = 1: ``x * m`` has the sign of x
 TFLITE    half = 2**30 + 2**(n - 1), down = 2**31 where there is a second rounding
 ========= ====================== =====================================================
 
-For TFLITE rounds to 31 bits, ``h = (x * m + 2**30) >> 31``, and then away from zero by e = n - 31
-bits, ``(h + 2**(e - 1) - (h < 0)) >> e``: a floor of a quotient of a floor, which is the floor of
-the whole. That h < 0 can be read as x < 0: where h is 0 for a negative x, one less changes nothing,
-as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
+TFLITE rounds to 31 bits, ``h = (x * m + 2**30) >> 31``, and then away from zero by e = n - 31 bits,
+``(h + 2**(e - 1) - (h < 0)) >> e``. This is a floor of a quotient of a floor, which equals one
+floor. The condition h < 0 can be replaced by x < 0: if h is 0 for a negative x, subtracting one
+does not matter, as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
 
-Many processors lack 64-bit shifts of vectors to the right that keep the sign (before AVX-512). So
-where n is 33 or more, only the upper halves of sums are kept. With
-``half = 2**32 * h + l``,
+Many processors have no arithmetic right shift of 64-bit vectors (before AVX-512). Therefore, if n
+is 33 or more, the kernel keeps only the upper halves of sums. With ``half = 2**32 * h + l``,
 
     high = (x * m + l - down) >> 32
     (x * m + half - down) >> n  ==  (high + h) >> (n - 32)
 
-which is a floor of a quotient of a floor again. Nothing leaves int32: high lies between -2**30 and
+which is again a floor of a quotient of a floor. All values fit int32: high lies between -2**30 and
 2**30, and h is at most 2**29.
 
-A smaller n becomes 33 or more where x has room to be shifted left first. Integers of a few hundred
-values, such as a difference of two int8, can mostly be multiplied by 15 bits to the same results,
-in one instruction; `ShortMultiplier.find` tries that when the kernel is made.
+A smaller n becomes 33 or more if x can first be shifted left without overflow. Integers of a few
+hundred values, such as a difference of two int8, can mostly be multiplied by 15 bits in one
+instruction with the same results; `ShortMultiplier.find` tries this when the kernel is made.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ INT32: Bounds = limits("int32")
 
 BITS = 31
 _HALF = 32
-# Integers that are tried at most, and bits of a short multiplier.
+# The largest number of integers to try, and the bits of a short multiplier.
 _MOST, _SHORT_BITS = 1 << 10, 15
 LARGEST_SHIFT = 30
-"""Real numbers of 2**30 and more are refused: no result of int32 could be right."""
+"""Larger real numbers, from 2**30, are refused, because no int32 result would be right."""
 LEAST_SHIFT = -31
-"""Real numbers below 2**-32 count as 0: an int32 times that rounds to 0."""
+"""Smaller real numbers, below 2**-32, count as 0, because an int32 times them rounds to 0."""
 
 
 def fixed_point_multiplier(scale: float) -> tuple[int, int]:
-    """Write a real number below 2**30 as a 31-bit multiplier and a shift.
+    """Split a real number below 2**30 into a 31-bit multiplier and a shift.
 
     ``scale`` is about ``multiplier * 2.0**(shift - 31)``. The multiplier lies in 2**30 to
     2**31 - 1, or both are 0 where `scale` is 0 or below 2**-32.
@@ -71,11 +70,11 @@ def fixed_point_multiplier(scale: float) -> tuple[int, int]:
     Raises
     ------
     tvmlab.errors.InputError
-        If `scale` is negative, NaN, or 2**30 and more.
+        If `scale` is negative, NaN, or at least 2**30.
 
     Notes
     -----
-    Relay's `GetFixedPointMultiplierShift` (src/relay/qnn/utils.cc) and TFLite's
+    This is Relay's `GetFixedPointMultiplierShift` (src/relay/qnn/utils.cc) and TFLite's
     `QuantizeMultiplier` (kernels/internal/quantization_util.cc), which flushes small numbers to 0;
     Relay's results for them are 0 too. The significand is rounded half away from zero.
     """
@@ -85,7 +84,7 @@ def fixed_point_multiplier(scale: float) -> tuple[int, int]:
         multiplier, shift = multiplier // 2, shift + 1
     if shift > LARGEST_SHIFT:
         raise InputError(
-            f"the input's scale is {scale} times the output's; up to 2**30 can be computed",
+            f"the input's scale is {scale} times the output's; the ratio must be below 2**30",
             where="requantize, operands input_scale and output_scale",
         )
     return (0, 0) if shift < LEAST_SHIFT else (multiplier, shift)
@@ -103,8 +102,8 @@ def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
     """Multiply int32 values, as int64, by multipliers and shifts, and round to up to 61 bits.
 
     UPWARD is Relay's `fixed_point_multiply` (`tir.q_multiply_shift`, src/target/intrin_rule.cc),
-    which shifts `x` to the left first where `shift` is positive: both sides of its division are
-    2**shift times ours. TONEAREST is its `FixedPointMultiplyToNearest` (src/relay/qnn/utils.cc),
+    which shifts `x` to the left first if `shift` is positive, and then divides numbers that are
+    2**shift times larger. TONEAREST is `FixedPointMultiplyToNearest` (src/relay/qnn/utils.cc),
     which adds one less to negative products. TFLITE is `MultiplyByQuantizedMultiplier`
     (kernels/internal/common.h) in its form with two roundings: a left shift in int32, gemmlowp's
     `SaturatingRoundingDoublingHighMul`, then its `RoundingDivideByPOT` (fixedpoint/fixedpoint.h).
@@ -118,7 +117,7 @@ def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
         return found
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
     shifted = (x << left).astype(np.int32).astype(np.int64)
-    # The one product that does not fit, of the least int32 with itself, becomes the largest.
+    # Only the square of the smallest int32 does not fit; it becomes the largest value.
     product = (shifted * multiplier + (one << np.int64(BITS - 1))) >> np.int64(BITS)
     high: Int64 = np.minimum(product, np.int64((1 << BITS) - 1))
     mask = (one << right) - 1
@@ -127,7 +126,7 @@ def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
 
 
 def fits(bounds: Bounds) -> bool:
-    """Return whether int32 holds all integers between these two."""
+    """Return whether int32 holds all integers between two bounds."""
     return INT32[0] <= bounds[0] and bounds[1] <= INT32[1]
 
 
@@ -138,19 +137,19 @@ def _scaled(bounds: Bounds, ratio: Array) -> Bounds:
 
 
 def product_bounds(bounds: Bounds, ratio: Array, rounding: str) -> Bounds:
-    """Bound the products of integers with real numbers; what TFLITE shifts to the left wraps."""
+    """Bound the products of integers with real numbers; TFLITE's left shift can wrap."""
     wraps = not fits(bounds) or (fixed_point_multipliers(ratio)[1] > 0).any()
     return INT32 if rounding == "TFLITE" and wraps else _scaled(bounds, ratio)
 
 
 def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """Keep the lower 32 bits of an int64; TVM's simplifier expects a cast to change no value."""
+    """Return the lower 32 bits of an int64; TVM's simplifier assumes that casts keep values."""
     lower = x & tirx.const((1 << 32) - 1, "int64")
     return tirx.reinterpret("int32", lower.astype("uint32"))
 
 
 class FixedPointMultiplier:
-    """What multiplies integers by real numbers, one for each channel or one for all."""
+    """Multiplier of integers by real numbers, one for each channel or one for all."""
 
     def __init__(self, ratio: Array, rounding: str, bounds: Bounds, plus: int = 0) -> None:
         multiplier, shift = fixed_point_multipliers(ratio)
@@ -175,7 +174,7 @@ class FixedPointMultiplier:
         half, down, rest = half << room, down << room, right + room - _HALF
         upper, shifted = half >> _HALF, np.int64(plus) << rest
         if np.abs(upper + shifted).max(initial=0) < 1 << (_HALF - 2):
-            # The upper half of a product is no larger: their sum does not overflow.
+            # The upper half of a product has at most this size, so the sum does not overflow.
             upper = upper + shifted
             self._add(plus)
         self._low = self._row(half & ((1 << _HALF) - 1), "int64")
@@ -193,7 +192,7 @@ class FixedPointMultiplier:
         return row
 
     def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
-        """Multiply an int32 (or int64 where that does not hold all of them) of a channel."""
+        """Multiply an int32 of a channel (or an int64 if the products need it)."""
         if self._short is not None:
             return self._short.apply(x)
         if not self._high:
@@ -204,7 +203,7 @@ class FixedPointMultiplier:
         return (high + self._half.read(channel)) >> self._rest.read(channel)
 
     def _sum(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
-        """Multiply to 64 bits and add what rounds."""
+        """Multiply to 64 bits and add the rounding constants."""
         product = _product(x, self._multiplier.read(channel))
         if not self._low.is_all(0):
             product = product + self._low.read(channel)
@@ -214,7 +213,7 @@ class FixedPointMultiplier:
         return product
 
     def _wide(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
-        """Multiply in int64 all through; cut to int32 at the end where everything fits."""
+        """Multiply in int64 throughout; cast to int32 at the end if the results fit."""
         if not self._left.is_all(0):
             x = x.astype("int64") << self._left.read(channel)
         if self.rounding == "TFLITE" and str(x.ty) == "int64":
@@ -224,7 +223,7 @@ class FixedPointMultiplier:
 
 
 def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]:
-    """Give, of each multiplier: a shift to the left first, n, half and down."""
+    """Return the left shift, n, half and down of each multiplier."""
     one = np.int64(1)
     if rounding != "TFLITE":
         right = BITS - shift
@@ -239,9 +238,9 @@ def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]
 def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
     """Multiply 32 bits to 64 bits.
 
-    LLVM would widen a multiplier that is read once, far from the product, and then multiply all 64
-    bits, which takes three times as long. So the multiplier, which is not negative, gets the sign
-    bit of `x` at the product, which does not change it.
+    LLVM would widen a multiplier that is loaded once, far from the product, and then multiply all
+    64 bits, which takes three times as long. Therefore the multiplier, which is not negative, is
+    combined with the sign bit of `x` at the product, which does not change its value.
     """
     if str(x.ty) == "int32" and not isinstance(multiplier, tirx.IntImm):
         multiplier = multiplier & (x | tirx.const((1 << BITS) - 1, "int32"))
@@ -260,7 +259,7 @@ class ShortMultiplier:
     def find(
         cls, multiplier: Int64, shift: Int64, rounding: str, bounds: tuple[int, int], plus: int = 0
     ) -> ShortMultiplier | None:
-        """Find constants that give what `multiply` gives between the bounds, and `plus`."""
+        """Return constants with the results of `multiply` between the bounds, plus `plus`."""
         if multiplier.ndim or not 0 < bounds[1] - bounds[0] < _MOST:
             return None
         ratio = int(multiplier) * 2.0 ** (int(shift) - 31)
@@ -272,7 +271,7 @@ class ShortMultiplier:
             for factor in (near, near - 1, near + 1):
                 if not 0 < factor < 1 << _SHORT_BITS:
                     continue
-                # Between these, whatever is added brings each product to its result.
+                # With any `half` between these two, each product is rounded to its result.
                 least = int((wanted * (1 << right) - x * factor).max())
                 most = int(((wanted + 1) * (1 << right) - x * factor).min()) - 1
                 half = (least + most) // 2

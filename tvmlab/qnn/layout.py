@@ -1,10 +1,10 @@
-"""How quantized operators take a change of layout: what `ConvertLayout` asks of every operator.
+"""Layout inference of quantized operators for the pass `ConvertLayout`.
 
-A layout decision names the axes of the unconverted tensor ``A``, ``B``, ``C``, ... and says in
-which order they lie now: an image in NCHW that became NHWC has the decision ``ACDB``. An operator
-returns the decisions for its operands and its result, and for its attributes then.
-Convolutions can be told a layout (``{"relax.qnn.conv2d": ["NHWC", "OHWI"]}``); all others follow
-their operands. Operators that are not here get their operands back in the first order.
+A layout decision names the axes of the unconverted tensor ``A``, ``B``, ``C``, ... and lists them
+in their current order: an image in NCHW that became NHWC has the decision ``ACDB``. The function of
+an operator returns the decisions for its operands and its result, and its new attributes.
+`ConvertLayout` takes layouts for convolutions (``{"relax.qnn.conv2d": ["NHWC", "OHWI"]}``); all
+other operators follow their operands. Operands of unlisted operators return to their first order.
 The counterpart in TVM is `InferLayoutConv2d` (src/relax/op/nn/convolution.cc).
 """
 
@@ -21,7 +21,7 @@ from ..ir import dialect
 
 Map = Mapping[Any, Any]
 Layout = Callable[[relax.Call, Map, Map], Any]
-"""From a call, the layouts that are desired and those found so far to a decision."""
+"""A function of a call, the desired layouts and the layouts decided so far."""
 _AXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _layout = tvm_ffi.get_global_func("s_tir.SLayout")
 
@@ -32,26 +32,26 @@ def _decision(layout: str) -> Any:
 
 
 def _first(ty: ir.Type) -> str:
-    """Give the layout that a tensor of a type had at first."""
+    """Return the initial layout of a tensor of a type."""
     return _AXES[: max(int(ty.ndim), 0)]
 
 
 def _found(expr: relax.Expr, found: Map) -> str:
-    """Give the layout that a tensor has by now: a plain order of its axes."""
+    """Return the current layout of a tensor as a permutation of its axes."""
     decision: Any = found.get(expr) if isinstance(expr, relax.Var) else None
     first = _first(expr.ty)
-    # A decision that splits axes, as for vectors, counts as none.
+    # A decision that splits axes, for vectorization, is ignored.
     layout = str(decision.layout.name) if hasattr(decision, "layout") else ""
     return layout if sorted(layout) == sorted(first) else first
 
 
 def _like(layout: str, old: str, new: str) -> str:
-    """Reorder the letters of a layout as `new` reorders those of `old`."""
+    """Permute the letters of a layout as `new` permutes those of `old`."""
     return "".join(layout[old.index(letter)] for letter in new)
 
 
 def _answer(inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[str, Any]) -> Any:
-    """Return the layouts of the operands and the result; operands left out keep theirs."""
+    """Return the layouts of the operands and the result; other operands keep their layouts."""
     rest = [_first(argument.ty) for argument in call.args[len(inputs) :]]
     given = [
         [_decision(layout) for layout in one] if isinstance(one, list) else _decision(one)
@@ -68,7 +68,7 @@ def _answer(inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[
 
 
 def convolution(call: relax.Call, desired: Map, found: Map) -> Any:
-    """Take the layouts that are desired; else follow the data."""
+    """Use the desired layouts if there are any; otherwise follow the data."""
     a = dialect.attributes(call)
     old, kernel = a["data_layout"], a["kernel_layout"]
     out = a["out_layout"] or old
@@ -95,14 +95,14 @@ def pooling(call: relax.Call, _: Map, found: Map) -> Any:
 
 
 def elementwise(call: relax.Call, _: Map, found: Map) -> Any:
-    """Follow the data, and so does the axis of its channels."""
+    """Follow the data, and move the axis of the channels with it."""
     a, order = dialect.attributes(call), _found(call.args[0], found)
     changed = {"axis": _axis(a["axis"], order)} if "axis" in a else {}
     return _answer([order], order, call, changed)
 
 
 def binary(call: relax.Call, _: Map, found: Map) -> Any:
-    """Follow the side that was converted, unless the other has fewer axes, which are broadcast."""
+    """Follow the converted side, unless the other side has fewer axes and is broadcast."""
     a, sides = dialect.attributes(call), call.args[:2]
     orders = [_found(side, found) for side in sides]
     first = _AXES[: max(map(len, orders))]
@@ -118,7 +118,7 @@ def binary(call: relax.Call, _: Map, found: Map) -> Any:
 
 
 def concatenate(call: relax.Call, _: Map, found: Map) -> Any:
-    """Follow the first tensor that was converted."""
+    """Follow the first converted tensor."""
     tensors, axis = call.args[0], dialect.attributes(call)["axis"]
     firsts = [_first(ty) for ty in tensors.ty.fields]
     fields = tensors.fields if isinstance(tensors, relax.Tuple) else ()

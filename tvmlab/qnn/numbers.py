@@ -1,8 +1,8 @@
-"""The numbers that quantized arithmetic is written over: NumPy arrays, and expressions of a kernel.
+"""The two kinds of numbers of quantized arithmetic: NumPy arrays, and expressions in a kernel.
 
 `Arrays` computes with NumPy, in int64 for integers. `Kernel` makes TIR expressions: a `Number`
-carries its bounds, so that 32 bits are taken where they hold every value, and zero points are
-folded into the constants that round.
+has bounds, so that 32 bits are used if they hold every value, and zero points are folded into
+the rounding constants.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from .fixed_point import (
 )
 from .operands import ChannelParam
 
-# A product is clamped to this before a float sum; whatever is larger saturates.
+# A product is clamped to this before a float sum; any larger value saturates.
 _BEYOND = 2.0**33
 
 
 class Number:
-    """A float of a kernel, or an integer with its bounds and with what is still added to it."""
+    """A float in a kernel, or an integer with its bounds and a constant that is added later."""
 
-    __array_ufunc__ = None  # operators with arrays are this class's
+    __array_ufunc__ = None  # an array must not take over this class's operators
 
     def __init__(self, expr: Any, bounds: Bounds | None = None, plus: int = 0) -> None:
         self.expr, self.bounds, self.plus = expr, bounds, plus
 
     def resolved(self) -> Number:
-        """Return the number with its expression made."""
+        """Return the number with its expression built."""
         return self
 
     def whole(self) -> tirx.PrimExpr:
-        """Return the integer as int32, or as int64 where that is too narrow."""
+        """Return the integer as int32, or as int64 if int32 is too narrow."""
         x = self.resolved()
         kind = "int32" if fits(x.range) else "int64"
         return x.expr.astype(kind) + tirx.const(x.plus, kind)
@@ -69,7 +69,7 @@ class Number:
                          else other, -1)  # fmt: skip
 
     def _sum(self, other: Number, sign: int) -> Number:
-        """Add, or subtract, in int32 where that holds both sides, the sum, and its expression."""
+        """Add or subtract, in int32 if it holds both sides and the results, else in int64."""
         x, y = self.resolved(), other.resolved()
         low, high = y.range if sign > 0 else (-y.range[1], -y.range[0])
         bounds, plus = (x.range[0] + low, x.range[1] + high), x.plus + sign * y.plus
@@ -102,7 +102,7 @@ class Number:
 
 
 class Product(Number):
-    """An integer times a real number, made when all that is added to it is known."""
+    """An integer times a real number, built when the sum of the constants added to it is known."""
 
     def __init__(self, x: Number, ratio: Array, make: Callable[..., Number], rounding: str,
                  plus: int = 0) -> None:  # fmt: skip
@@ -117,7 +117,7 @@ class Product(Number):
         return super().__add__(other)
 
     def resolved(self) -> Number:
-        """Make the expression, with what is added to it in the constant that rounds."""
+        """Build the expression, with the added constants in its rounding constant."""
         x, ratio, make, rounding = self._given
         self._made = self._made or make(x, ratio, rounding, self.plus)
         return self._made
@@ -128,13 +128,13 @@ def _float(value: Any, like: Number) -> Any:
 
 
 class Arrays:
-    """The numbers of the reference: arrays, int64 or floats."""
+    """The numbers of the reference: arrays of int64 or float."""
 
     def __init__(self, dtype: str, tensors: Mapping[str, Array], axes: Mapping[str, int]) -> None:
         self.dtype, self.tensors, self.axes = dtype, tensors, axes
 
     def along(self, name: str, values: Array, dtype: str | None = None) -> Any:
-        """Shape one value for each channel of a tensor so that it broadcasts with the tensor."""
+        """Reshape one value per channel of a tensor so that it broadcasts with the tensor."""
         values = values if dtype is None else values.astype(dtype)
         if values.ndim == 0:
             return values
@@ -143,7 +143,7 @@ class Arrays:
         return values.reshape(shape)
 
     def same_axis(self, left: str, right: str) -> bool:
-        """Say whether the channels of two tensors lie along one axis of their product."""
+        """Return whether the channels of two tensors lie along one axis of their product."""
         ndims = {name: self.tensors[name].ndim for name in (left, right)}
         return len({self.axes[name] % ndim - ndim for name, ndim in ndims.items()}) == 1
 
@@ -154,7 +154,7 @@ class Arrays:
 
 
 class Kernel:
-    """The numbers of a kernel, and what it has to read: one row for each parameter by channel."""
+    """The numbers of a kernel, and the tables that it reads: one for each parameter per channel."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype, self.channels = dtype, dict[str, Any]()
@@ -162,12 +162,12 @@ class Kernel:
         self._next = 0
 
     def again(self) -> None:
-        """Write the same arithmetic once more: what was made for it is taken again."""
+        """Restart the same arithmetic, which then reuses the tables and multipliers made before."""
         self._next = 0
 
     @property
     def rows(self) -> list[ChannelParam]:
-        """What the kernel reads beside its tensors."""
+        """The tables and parameters that the kernel reads besides its tensors."""
         rows = (one.rows if isinstance(one, FixedPointMultiplier) else [one] for one in self._made)
         return [row for each in rows for row in each]
 
@@ -178,7 +178,7 @@ class Kernel:
         return self._made[self._next - 1]
 
     def along(self, name: str, values: Array | ChannelParam, dtype: str = "int32") -> Any:
-        """Return a parameter at the channel of a tensor: a number, or a Python int."""
+        """Return a parameter at the channel of a tensor, as a `Number` or a Python int."""
         if isinstance(values, ChannelParam):
             row = self._once(lambda: values)
         else:
@@ -190,11 +190,11 @@ class Kernel:
         return Number(row.read(self.channels.get(name, 0)), row.bounds if whole else None)
 
     def same_axis(self, left: str, right: str) -> bool:
-        """Say whether the channels of two tensors lie along one axis of their product."""
+        """Return whether the channels of two tensors lie along one axis of their product."""
         return self.channels[left] is self.channels[right]
 
     def times(self, x: Number, ratio: Array, rounding: str, name: str = "") -> Number:
-        """Multiply an integer by a real number and round, as `Arrays.times`."""
+        """Multiply an integer by a real number and round, like `Arrays.times`."""
 
         def make(x: Number, ratio: Array, rounding: str, plus: int) -> Number:
             by = self._once(lambda: FixedPointMultiplier(ratio, rounding, x.range, plus))
@@ -210,7 +210,7 @@ Value = Any
 
 
 def cast(x: Value, dtype: str) -> Value:
-    """Turn numbers into those of another dtype; integers may only become floats, or fit."""
+    """Cast numbers to another dtype; integers can become floats, or integers that hold them."""
     if isinstance(x, int):
         return float(x)
     if not isinstance(x, Number):
@@ -220,21 +220,21 @@ def cast(x: Value, dtype: str) -> Value:
 
 
 def to_whole(x: Value, bounds: Bounds) -> Value:
-    """Turn whole floats between two bounds into integers."""
+    """Convert floats with integer values between two bounds to integers."""
     if isinstance(x, Number):
         return Number(x.expr.astype("int32"), bounds)
     return x.astype(np.int64)
 
 
 def half_even(x: Value) -> Value:
-    """Round floats to whole ones, half-way cases to even: one instruction on most processors."""
+    """Round floats to integers, half to even, which is one instruction on most processors."""
     return Number(te.nearbyint(x.expr)) if isinstance(x, Number) else np.rint(x)
 
 
 def half_away(x: Value) -> Value:
-    """Round floats to whole ones, half-way cases away from zero: C's round, Relay's `Round`."""
+    """Round floats to integers, half away from zero: C's round, Relay's `Round`."""
     if not isinstance(x, Number):
-        part = np.trunc(x)  # this and the rest are exact; 0.5 + the float before 0.5 is 1
+        part = np.trunc(x)  # exact like the rest; 0.5 + the float before 0.5 would be 1
         rest = np.abs(x - part) >= 0.5
         return part + np.copysign(rest.astype(x.dtype), x)
     whole, kind = te.trunc(x.expr), str(x.expr.ty)
@@ -245,14 +245,14 @@ def half_away(x: Value) -> Value:
 
 
 def half_up(x: Value) -> Value:
-    """Round floats to whole ones, half-way cases upward."""
+    """Round floats to integers, half upward."""
     if isinstance(x, Number):
         return Number(te.floor((x + 0.5).expr))
     return np.floor(x + x.dtype.type(0.5))
 
 
 def clip(x: Value, low: float, high: float) -> Value:
-    """Cut floats at two ends."""
+    """Clip floats to two limits."""
     if not isinstance(x, Number):
         return np.clip(x, low, high)
     least, most = (tirx.const(float(end), str(x.expr.ty)) for end in (low, high))
@@ -260,9 +260,9 @@ def clip(x: Value, low: float, high: float) -> Value:
 
 
 def prevent_contraction(x: Value, limit: float | None = None) -> Value:
-    """Keep LLVM from contracting a float product and the sum that follows into one FMA.
+    """Keep LLVM from contracting a float product and the following sum into one FMA.
 
-    The product is clamped, because numbers above 2**33 saturate. A `limit` applies to arrays too.
+    The product is clamped, because numbers above 2**33 saturate. A `limit` also applies to arrays.
     """
     if not isinstance(x, Number) and limit is None:
         return x
@@ -271,29 +271,29 @@ def prevent_contraction(x: Value, limit: float | None = None) -> Value:
 
 
 def wrap(x: Value) -> Value:
-    """Keep the lower 32 bits of integers, as int32 does."""
+    """Return the lower 32 bits of integers, as int32 wraps."""
     if not isinstance(x, Number):
         return x.astype(np.int32).astype(np.int64)
     return x if fits(x.range) else Number(wrapped(x.whole()), INT32)
 
 
 def saturate(x: Value, dtype: str) -> Value:
-    """Bring whole numbers, ints or floats, to an integer dtype, cutting at its ends.
+    """Convert integers, stored as ints or floats, to an integer dtype, clipped to its range.
 
-    Relay's `ConvertDtype` (src/relay/qnn/op/op_common.h); NaN becomes the largest value, as there.
+    This is Relay's `ConvertDtype` (src/relay/qnn/op/op_common.h); NaN becomes the largest value.
     """
     if isinstance(x, Number):
         cut = _saturate_float if x.bounds is None else _saturate_int
         return Number(cut(x, dtype), limits(dtype))
     low, high = limits(dtype)
     if x.dtype.kind == "f":
-        # In float32 int32's largest value rounds up, out of its range: cut in float64.
+        # In float32 the largest int32 rounds up, out of the range of int32, so clip in float64.
         x = np.where(np.isnan(x), high, x.astype(np.float64))
     return np.clip(x, low, high).astype(dtype)
 
 
 def _saturate_int(number: Number, dtype: str) -> tirx.PrimExpr:
-    """Cast an integer; what is too wide is cut before the rest is added, so nothing overflows."""
+    """Cast an integer; clip wide values before adding the constant, so that nothing overflows."""
     number, (low, high) = number.resolved(), limits(dtype)
     plus = 0 if fits(number.range) else number.plus
     x = number.expr if plus else number.whole()
@@ -306,14 +306,14 @@ def _saturate_float(number: Number, dtype: str) -> tirx.PrimExpr:
     x, (low, high) = number.expr, limits(dtype)
     kind = str(x.ty)
     if dtype != "int32":
-        # A minimum returns its second operand where the first is NaN.
+        # `min` returns its second operand if the first one is NaN.
         cut = tirx.Max(tirx.Min(x, tirx.const(high, kind)), tirx.const(low, kind))
         return cut.astype("int32").astype(dtype)
-    # float32 has no 2**31 - 1; 2**31 it has, and whatever is less can be cast.
+    # float32 does not hold 2**31 - 1, but 2**31, and all smaller numbers can be cast.
     inside = tirx.Max(x, tirx.const(low, kind)).astype(dtype)
     return tirx.Select(x < tirx.const(high + 1, kind), inside, tirx.const(high, dtype))
 
 
 def saturate_or_wrap(x: Value, dtype: str) -> Value:
-    """Saturate; int32 wraps, as Relay's does, which has no clip there."""
+    """Saturate, except to int32, which wraps as in Relay, because Relay does not clip there."""
     return wrap(x) if dtype == "int32" else saturate(x, dtype)

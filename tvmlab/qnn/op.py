@@ -1,7 +1,7 @@
 """Quantized operators as calls in Relax: Relay's `relay.qnn.op`, with its names and arguments.
 
-Each function makes one call of an operator ``relax.qnn.NAME``, typed, which prints, matches and
-transforms like Relax's own. Tensors, scales and zero points are Relax expressions.
+Each function makes one typed call of an operator ``relax.qnn.NAME``, which TVM prints, matches
+and transforms like Relax's own operators. Tensors, scales and zero points are Relax expressions.
 """
 
 from __future__ import annotations

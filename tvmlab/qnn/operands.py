@@ -1,7 +1,7 @@
-"""Operands of a call that is legalized: what is known now, and what a kernel has to read.
+"""Operands of a call that is being legalized: compile-time values, and parameters to read.
 
-Scales and zero points that are constants become immediate numbers of the kernel, or where channels
-differ tables that it reads; those that are computed at run time are read where they lie.
+Constant scales and zero points become immediate numbers in the kernel, or tables that it reads if
+the channels differ; a kernel reads those computed at run time from their tensors.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .checks import Array
 
 
 def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
-    """Follow a variable to the value that is bound to it."""
+    """Return the expression that a variable is bound to."""
     while isinstance(expr, relax.Var) and (bound := builder.lookup_binding(expr)) is not None:
         expr = bound
     return expr
 
 
 def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
-    """Return the sizes of a tensor: ints, or expressions where they are symbols."""
+    """Return the sizes of a tensor: ints, or expressions for symbolic sizes."""
     shape, dtype = getattr(expr.ty, "shape", None), getattr(expr.ty, "dtype", None)
     if not isinstance(shape, relax.ShapeExpr) or not dtype:
         what = f"the shape or dtype of {name} is not known: {expr.ty}"
-        fix = "give the function's parameters shapes and dtypes; a size can be a symbol"
+        fix = "give the function's parameters shapes and dtypes; a size can be symbolic"
         raise CompileError(what, where=f"{call}, operand {name}", fix=fix)
     return [*map(plain, shape.values)]
 
 
 class ChannelParam:
-    """One integer (or real number) for each channel, or one for all."""
+    """One integer (or real number) for each channel, or one for all channels."""
 
     def __init__(
         self,
@@ -60,24 +60,24 @@ class ChannelParam:
 
     @property
     def table(self) -> relax.Expr | None:
-        """What a kernel has to be given to read the values; None for an immediate number."""
+        """The operand from which a kernel reads the values; None for an immediate number."""
         if self.expr is not None:
             return self.expr
         assert self.values is not None
         if self.values.ndim == 0:
             return None
-        # Without the dtype, 64 bits would become 32.
+        # Without the dtype, TVM would convert 64 bits to 32.
         return relax.const(self.values.astype(self.dtype), self.dtype)
 
     def is_all(self, value: int) -> bool:
-        """Return whether it is known now to be one number throughout."""
+        """Return whether all channels are known at compile time to have this value."""
         return self.values is not None and self.values.ndim == 0 and self.values == value
 
     def read(self, channel: Any) -> tirx.PrimExpr:
-        """Return a channel's value, inside of a kernel that `call_te` makes."""
+        """Return a channel's value inside a kernel that `call_te` makes."""
         if self.values is not None and self.values.ndim == 0:
             return tirx.const(self.values.item(), self.dtype)
-        if self.tensor is None:  # what has to be read is still being listed
+        if self.tensor is None:  # a first pass only collects the parameters
             return tirx.Var("parameter", self.dtype)
         if len(self.tensor.shape) == 0:
             return self.tensor()
@@ -93,7 +93,7 @@ def call_te(
     hint: str,
     pattern: int | None = None,
 ) -> relax.Call:
-    """Make a call of a kernel written in TE that reads some parameters beside its operands."""
+    """Make a call of a kernel written in TE that reads tables of parameters after its operands."""
     tables = [(row, table) for row in rows if (table := row.table) is not None]
 
     def bound(*tensors: te.Tensor) -> te.Tensor:
@@ -107,7 +107,7 @@ def call_te(
 
 
 class CallOperands:
-    """A call of a quantized operator, for its legalization: operands and attributes by name."""
+    """A call of a quantized operator to legalize: its operands and attributes by name."""
 
     def __init__(self, builder: relax.BlockBuilder, call: relax.Call) -> None:
         self.builder, self.call = builder, call
@@ -117,7 +117,7 @@ class CallOperands:
         self._args = call.args[:]
 
     def __getitem__(self, name: str) -> relax.Expr:
-        """Return an operand, or a field of one that is a tuple, such as ``"data.0"``."""
+        """Return an operand, or a field of a tuple operand, such as ``"data.0"``."""
         name, _, index = name.partition(".")
         expr = self._args[self.names.index(name)]
         if not index:
@@ -136,28 +136,28 @@ class CallOperands:
         return str(self[name].ty.dtype)
 
     def array(self, name: str) -> Array | None:
-        """Return an operand's value where it is constant, else None."""
+        """Return an operand's value if it is constant, else None."""
         expr = _bound(self.builder, self[name])
         return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
 
     def scale(self, name: str, channels: Any = 1, wide: bool = False) -> Array:
-        """Return the value of a scale, checked."""
+        """Return the checked value of a scale."""
         value = self._known(name)
         return checks.scale(value, self.name, name, _count(channels), wide)
 
     def zero_point(self, name: str, dtype: str, channels: Any = 1) -> Array:
-        """Return the value of a zero point, checked."""
+        """Return the checked value of a zero point."""
         value = self._known(name)
         return checks.zero_point(value, self.name, name, dtype, _count(channels))
 
     def zero_row(self, name: str, dtype: str, channels: Any = 1) -> ChannelParam:
-        """Return a zero point as int32, known now or at run time."""
+        """Return a zero point as int32, constant or read at run time."""
         if self.array(name) is None:
             return ChannelParam(expr=self[name], dtype="int32", bounds=checks.limits(dtype))
         return ChannelParam(self.zero_point(name, dtype, channels), dtype="int32")
 
     def check_scales(self, **channels: Any) -> None:
-        """Check the scales that are constants, of a call that does not compute with them."""
+        """Check the constant scales of a call whose kernel does not use them."""
         for name in self.names:
             if name.endswith("_scale") and self.array(name) is not None:
                 self.scale(name, channels.get(name, 1))

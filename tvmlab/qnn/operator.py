@@ -1,8 +1,8 @@
-"""A quantized operator, defined once: from its row follow its call, type, reference and kernel.
+"""Quantized operators: each definition yields the call, the type, the reference and the kernel.
 
 A definition is a function of numbers (`tvmlab.qnn.numbers`). Its parameters are the operator's
 operands (annotated `Operand`) and attributes, in the order of Relay's Python function; its
-docstring is the documentation. `tvmlab.qnn.rows` has the row of Relay's text and TVMScript.
+docstring is the documentation. `tvmlab.qnn.rows` adds the operators to the table of Relay's text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .numbers import Arrays, Kernel, Number, cast
 from .operands import CallOperands, ChannelParam, call_te, known_shape
 
 Operand = Any
-"""A tensor, a scale or a zero point: the annotation of a definition's operands."""
+"""The annotation of a definition's operands: a tensor, a scale or a zero point."""
 Shape = Callable[[dict[str, Tensor], dict[str, Any]], tuple[list[Any] | None, int, Any]]
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
@@ -34,55 +34,55 @@ NARROW = ("int8", "uint8", "int16")
 QUANTIZED = (*NARROW, "int32")
 FLOATS = ("float32", "float16")
 OPERATORS: dict[str, Operator] = {}
-"""The quantized operators by their names."""
+"""The quantized operators by name."""
 
 _RAISES = """Raises
 ------
 tvmlab.errors.InputError, tvmlab.errors.ShapeError
-    If an operand's dtype, shape or value, or an attribute, does not fit; they name it."""
-# Of relax/transform/fuse_ops.cc (OpPatternKind): a table is read anywhere, but only one number of
-# the data. (0, element-wise, counts as not said.)
+    If an operand's dtype, shape or value, or an attribute, is invalid; the error names it."""
+# Kinds of fusion in relax/transform/fuse_ops.cc (OpPatternKind): a kernel with a table reads the
+# table anywhere, but one number of the data. (0, element-wise, counts as not set.)
 _BROADCAST = 1
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A row: the definition of an operator, and what does not follow from its parameters.
+    """A row: the definition of an operator, and the properties that its parameters do not imply.
 
     ``define(numbers, **operands, **attributes)`` computes the result. Operands that end in
-    ``scale`` or ``zero_point`` are those of the tensor that their name begins with, of the result
-    (``output``), or of the first tensor.
+    ``scale`` or ``zero_point`` belong to the tensor that their name begins with, to the result
+    (``output``), or to the first tensor.
     """
 
     name: str
     define: Callable[..., Any]
     dtypes: Sequence[str] = QUANTIZED
-    # From a tensor that may have scales by channel to the attribute that names their axis.
+    # Maps a tensor that can have scales per channel to the attribute that names their axis.
     axes: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # Defaults in Relay's operator that differ from its function's; ... for a required attribute.
     relay: Mapping[str, Any] = field(default_factory=dict)
-    # The attributes in the order in which Relay prints them, if it is another one.
+    # The attributes in the order in which Relay prints them, if it is another order.
     printed: Sequence[str] = ()
-    # Scales and zero points that need not be constants, and scales that can be float64.
+    # Scales and zero points that can be computed at run time, and scales that can be float64.
     at_run_time: Sequence[str] = ()
     wide: Sequence[str] = ()
-    # From operands and attributes to the result's shape and number of dimensions, and the number
-    # of channels of the second tensor. Without it, tensors are broadcast.
+    # Returns the result's shape and rank from operands and attributes, and the number of channels
+    # of the second tensor. Without this function, tensors are broadcast.
     shape: Shape | None = None
     kept: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    # These take the place of the type rule, the legalization and the layout rule.
+    # These replace the type inference, the legalization and the layout inference.
     infer_type: dialect.Infer | None = None
     kernel: Legalize | None = None
     layout: Layout | None = elementwise
-    # Whether kernels look the reference's results up.
+    # Whether kernels look up the reference's results in a table.
     tabulated: bool = False
-    # Finds an expression that is shorter than the definition's.
+    # Returns a shorter expression than the definition's, or None.
     short: Callable[..., Callable[..., tirx.PrimExpr] | None] | None = None
 
     @functools.cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The operands and attributes by their names, in the order of the call."""
+        """The operands and attributes by name, in the order of the call."""
         _, *rest = inspect.signature(self.define).parameters.values()
         return {p.name: p for p in rest}
 
@@ -93,13 +93,13 @@ class Operator:
 
     @functools.cached_property
     def tensors(self) -> tuple[str, ...]:
-        """The operands that are no scales and no zero points."""
+        """The operands that are neither scales nor zero points."""
         ends = ("scale", "zero_point", "scales", "zero_points")
         return tuple(name for name in self.operands if not name.endswith(ends))
 
     @functools.cached_property
     def attributes(self) -> dict[str, inspect.Parameter]:
-        """The attributes by their names, in the order in which Relay prints them."""
+        """The attributes by name, in the order in which Relay prints them."""
         names = self.printed or [n for n in self.parameters if n not in self.operands]
         return {name: self.parameters[name] for name in names}
 
@@ -111,12 +111,12 @@ class Operator:
         return prefix if prefix in (*self.tensors, "output") else self.tensors[0]
 
     def axis(self, name: str, a: Mapping[str, Any]) -> int | None:
-        """Return the axis along which a scale or zero point may differ."""
+        """Return the axis along which a scale or zero point can differ."""
         attribute = self.axes.get(self.owner(name))
         return None if attribute is None else a[attribute]
 
     def infer(self, types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
-        """Check the types of operands, and attributes, and return the type of the result."""
+        """Check the operands' types and the attributes, and return the type of the result."""
         if self.infer_type is not None:
             return self.infer_type(types, a)
         call = f"qnn.{self.name}"
@@ -154,7 +154,7 @@ class Operator:
     def bind(
         self, given: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Tell operands from attributes among the arguments of a call."""
+        """Separate operands from attributes in the arguments of a call."""
         bound = inspect.Signature([*self.parameters.values()]).bind(*given, **named)
         bound.apply_defaults()
         values = bound.arguments
@@ -163,7 +163,7 @@ class Operator:
         return [values[n] for n in self.operands], attributes
 
     def call(self, *given: Any, **named: Any) -> relax.Call:
-        """Make a typed call in Relax, and check the scales and zero points that are constants."""
+        """Make a typed call in Relax, and check its constant scales and zero points."""
         (operands, a), short = self.bind(given, named), f"qnn.{self.name}"
         for i, (name, value) in enumerate(zip(self.operands, operands, strict=True)):
             if isinstance(value, (list, tuple)):
@@ -249,14 +249,14 @@ class Operator:
             return te.compute(shape, lambda *index: body(tensors, index), name=hint)
 
         hint = self.name if self.name.endswith("quantize") else f"qnn_{self.name}"
-        # Once for what is read; its tables are arguments of the kernel.
+        # Build the body once to collect the tables that it reads: they are arguments of the kernel.
         placeholders = [te.placeholder(sizes[n], given.dtype(n)) for n in self.tensors]
         body(placeholders, [tirx.Var("i", "int64") for _ in shape])
         operands = [given[name] for name in self.tensors]
         return call_te(builder, compute, operands, numbers.rows, hint)
 
     def known(self, given: CallOperands, dtype: str) -> dict[str, Any]:
-        """Return the scales and zero points of a call, checked; see `at_run_time`."""
+        """Return the checked scales and zero points of a call; see `at_run_time`."""
         known: dict[str, Array | ChannelParam] = {}
         for name in self.operands:
             if name in self.tensors:
@@ -278,7 +278,7 @@ class Operator:
         return known
 
     def looked_up(self, given: CallOperands, known: Mapping[str, Any]) -> relax.Expr:
-        """Call a kernel that reads the reference's results where they lie."""
+        """Call a kernel that looks up the reference's results in a table."""
         dtype, shape = given.dtype("x"), given.shape("x")
         low, high = checks.limits(dtype)
         every = np.arange(low, high + 1).astype(dtype)
@@ -292,7 +292,7 @@ class Operator:
 
 
 def operator(**row: Any) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a row of a definition, and let TVM know the operator; see `Operator`."""
+    """Make a row from a definition, and register the operator with TVM; see `Operator`."""
 
     def add(define: Callable[..., Any]) -> Operator:
         made = Operator(row.pop("name", define.__name__.strip("_")), define, **row)
@@ -325,12 +325,12 @@ def function(name: str, kind: str, module: str) -> Callable[..., Any]:
 
 
 def stored(dtype: str) -> str:
-    """Return the dtype in which integers of a tensor are taken: int64 is brought to int32."""
+    """Return the dtype in which a tensor's integers are computed: int64 is reduced to int32."""
     return "int32" if dtype == "int64" else dtype
 
 
 def _plain(value: Any, attribute: inspect.Parameter) -> Any:
-    """Take a float for a float, and a list for what Python has as a tuple."""
+    """Convert an attribute to float if it is declared so, and a tuple to a list."""
     if attribute.annotation == "float":
         return float(value)
     return list(value) if isinstance(value, tuple) else value
@@ -353,7 +353,7 @@ def _each(change: Callable[[Any], Array], value: Any) -> Any:
 
 
 def _wide(value: Array) -> Array:
-    """Widen integers to int64, as which they do not wrap; of int64, the lower 32 bits are taken."""
+    """Widen integers to int64, where they cannot wrap; int64 is reduced to its lower 32 bits."""
     if value.dtype.kind == "f":
         return value
     return value.astype(stored(value.dtype.name)).astype(np.int64)
@@ -366,9 +366,9 @@ def _number(x: tirx.PrimExpr, dtype: str) -> Number:
 
 
 def _place(index: Sequence[Any], own: Sequence[Any], whole: Sequence[Any]) -> list[Any]:
-    """Index a tensor at a place of what it is broadcast to.
+    """Return the index in a tensor for an index in the shape that it is broadcast to.
 
-    Where nothing is broadcast the index stays, so that `FuseOps` sees an element-wise operator.
+    Without broadcasting the index stays the same, so that `FuseOps` sees an element-wise operator.
     """
     last, over = index[len(index) - len(own) :], whole[len(index) - len(own) :]
     return [

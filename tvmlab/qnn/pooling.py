@@ -21,8 +21,8 @@ from .operands import CallOperands, call_te, known_shape
 from .operator import OPERATORS, Operand, operator
 from .rescale import rescale_or_keep
 
-# A float sum depends on its order. TVM knows no combiner that has the new value on its left, so
-# `rfactor` refuses to sum parts first.
+# A float sum depends on its order. TVM recognizes no reducer with the new value on the left, so
+# `rfactor` refuses to compute partial sums.
 _IN_ORDER = te.comm_reducer(
     lambda x, y: prevent_contraction(Number(y), float(np.finfo("float32").max)).expr + x,
     lambda dtype: tirx.const(0, dtype),
@@ -31,7 +31,7 @@ _IN_ORDER = te.comm_reducer(
 
 
 class _Axis:
-    """Where windows lie along rows, or columns; padding lies before and after."""
+    """Positions of windows along rows, or columns; padding lies before and after the data."""
 
     def __init__(
         self, length: Any, taps: int, stride: int, step: int, pads: tuple[int, int]
@@ -40,11 +40,11 @@ class _Axis:
         self.before, self.after = pads
 
     def place(self, window: Any, tap: Any) -> Any:
-        """Return where in the data a place of a window lies."""
+        """Return the position in the data of a tap of a window."""
         return window * self.stride + tap * self.step - self.before
 
     def count(self, window: Any, *, padded: bool) -> Any:
-        """Count the places of a window in the data, or in the padded data."""
+        """Count the taps of a window that lie in the data, or in the padded data."""
         start = self.place(window, 0)
         end = self.length + (self.after if padded else 0)
         upto = self._least(end - start)
@@ -52,7 +52,7 @@ class _Axis:
         return tirx.max(upto - first, 0)
 
     def _least(self, distance: Any) -> Any:
-        """Count the places of a window that lie less than a distance after its start."""
+        """Count the taps of a window that lie less than a distance after its start."""
         fitting = tirx.floordiv(distance + self.step - 1, self.step)
         return tirx.max(tirx.min(fitting, self.taps), 0)
 
@@ -73,7 +73,7 @@ def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[list[Any] | None
 
 
 def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Sum, and divide as integers, at the result's scale; ONNX Runtime's averages are floats."""
+    """Sum and divide as integers at the result's scale, or in float for ONNX Runtime's averages."""
     given = CallOperands(builder, call)
     a, dtype = given.attributes, given.dtype("data")
     layout, out_layout = a["layout"], a["out_layout"] or a["layout"]
@@ -135,7 +135,7 @@ def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 )
                 count = every if a["count_include_pad"] else inside
                 if not (in_floats or once):
-                    # Padding is the real 0, and so is the average of a window of nothing.
+                    # Padding represents the real 0, and an empty window has the average 0.
                     some = tirx.Select(count > 0, count - inside, tirx.const(1, kind))
                     number = number + some * zero
                 count = tirx.max(count, 1)
@@ -189,7 +189,7 @@ def avg_pool2d(
     out_layout: str = "",
     rounding: str = "None",
 ) -> Array:
-    """Average windows of a quantized image.
+    """Average the windows of a quantized image.
 
     Parameters
     ----------
@@ -200,30 +200,30 @@ def avg_pool2d(
     pool_size, strides, dilation : sequence of int
         For height and width.
     padding : sequence of int
-        One for all sides, (height, width), or (top, left, bottom, right).
+        One value for all sides, (height, width), or (top, left, bottom, right).
     ceil_mode : bool
-        Whether a last window that is not full counts, unless it begins after the data's end.
+        Whether an incomplete last window counts, unless it begins after the end of the data.
     count_include_pad : bool
         Whether padding counts in an average.
     layout, out_layout : str
-        Orders of NHWC; an empty `out_layout` is `layout`.
+        Permutations of NHWC; an empty `out_layout` means `layout`.
     rounding : str
-        As in `requantize`. ``"TFLITE"`` means its kernel: averages rounded half away from zero;
-        Relay's other ways cut them off.
+        As in `requantize`. ``"TFLITE"`` selects its kernel, which rounds averages half away from
+        zero; Relay's other roundings truncate them.
 
     Notes
     -----
-    Relay's `QnnAvgPoolCanonicalize`: the values are requantized to the result's scale and zero
-    point, as int32, unless they have them already; then they are summed and divided as integers,
-    the fraction cut off towards zero (include/tvm/topi/nn/pooling.h). TFLite's `AveragePool`
-    (integer_ops/pooling.h) divides with rounding, half away from zero; between two scales, which it
-    does not have, this is `tvmlab.qnn.frameworks.average_once`. ONNX Runtime's rounding is
+    Relay's `QnnAvgPoolCanonicalize` requantizes the values to the result's scale and zero point, as
+    int32, unless they already have them, then sums and divides them as integers, truncated towards
+    zero (include/tvm/topi/nn/pooling.h). TFLite's `AveragePool` (integer_ops/pooling.h) rounds the
+    quotient half away from zero; between two scales, which TFLite does not support, this is
+    `tvmlab.qnn.frameworks.average_once`. ONNX Runtime's rounding is
     `tvmlab.qnn.frameworks.average`.
 
-    Relay pads with the integer 0 where padding counts in an average, which stands for another real
-    number; here padding is the zero point, the real 0. In `ceil_mode` a last window that begins
-    before the end of the data counts what lies in the padded data, and one that begins after it is
-    left out, as in PyTorch (Relay makes an average of padding of it).
+    If padding counts, Relay pads with the integer 0, which represents another real number; here
+    padding is the zero point, the real 0. In `ceil_mode` a last window that begins
+    before the end of the data counts the positions in the padded data, and one that begins after it
+    is left out, as in PyTorch (Relay returns an average of padding).
     """
     way, dtype = config.resolve("qnn.avg_pool2d", rounding), numbers.dtype
     x = data.transpose([layout.index(letter) for letter in "NHWC"])
@@ -243,7 +243,7 @@ def avg_pool2d(
     counts = _sums(ones, axes, ceil_mode, int(count_include_pad))
     whole = not in_floats and not once
     sums = _sums(values, axes, ceil_mode, output_zero_point if whole and count_include_pad else 0)
-    # A window of nothing, which ceil_mode can make, averages to the real 0.
+    # An empty window, which ceil_mode can produce, averages to the real 0.
     sums = sums + (counts == 0) * output_zero_point if whole else sums
     counts = np.maximum(counts, 1)
     if in_floats:
@@ -259,7 +259,7 @@ def avg_pool2d(
 
 
 def _sums(x: Array, axes: Sequence[_Axis], ceil_mode: bool, padding: int) -> Array:
-    """Sum windows of (n, h, w, c), place by place, because sums of floats depend on the order."""
+    """Sum windows of (n, h, w, c), tap by tap, because sums of floats depend on the order."""
     sides = [(axis.before, axis.after) for axis in axes]
     x = np.pad(x, [(0, 0), *sides, (0, 0)], constant_values=padding)
     # The last windows of `ceil_mode` reach beyond the padding.

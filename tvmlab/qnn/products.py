@@ -1,18 +1,18 @@
 """Quantized convolutions and matrix products: integers in, int32 sums out.
 
-The result's scale is the product of the operands' scales, its zero point 0. The scales are
-operands for those who read the graph; the sums do not use them. The operators are Relay's
-(src/relay/qnn/op: convolution.cc, convolution_transpose.cc, dense.cc, batch_matmul.cc, TVM 0.18),
-which split the product into four sums; the whole is the same in wrapping integers.
+The result's scale is the product of the operands' scales, and its zero point is 0. The operators
+keep the scales as operands for readers of the graph, but do not compute with them. They are Relay's
+operators (src/relay/qnn/op: convolution.cc, convolution_transpose.cc, dense.cc, batch_matmul.cc,
+TVM 0.18), which split the product into four sums; in wrapping integers the result is the same.
 
     sum((a - za) * (w - zw)) == sum(a * v) - za * sum(v)   with v = w - zw, and padding being za
 
-Where the weights are constant, v and ``sum(v)`` are computed now. The loops then multiply integers
-as narrow as they were, and what the zero points add is one number for each output channel. In
-integers that wrap, both sides are the same; in kernels, sums that wrap are warned of.
+If the weights are constant, v and ``sum(v)`` are computed at compile time. The loops then multiply
+integers of the original width, and the zero points contribute one number per output channel. In
+wrapping integers both sides are equal; compiling a kernel whose sums can wrap prints a warning.
 
-The kernels are plain loops. `tvmlab.schedule` has forms of its own for what it serves (NHWC with
-constant weights); all else, and other targets than CPUs, get these.
+The kernels are plain loops. `tvmlab.schedule` has faster forms for convolutions in NHWC with
+constant weights; other calls, and other targets than CPUs, use these.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ _EXACT = ((np.float32, 24), (np.float64, 53))
 
 
 def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
-    """Bring integers to the fastest dtype in which sums of that many of their products are exact.
+    """Cast integers to the fastest dtype in which sums of `terms` of their products are exact.
 
     A float with a significand of p bits holds every integer up to 2**p. Sums in int64 wrap.
     """
     largest = terms
-    for x in (a, b):  # as Python ints, which cannot overflow
+    for x in (a, b):  # Python ints cannot overflow
         largest *= max(int(x.max()), -int(x.min())) if x.size else 0
     kind = next((kind for kind, bits in _EXACT if largest <= 1 << bits), np.int64)
     return a.astype(kind), b.astype(kind)
 
 
 def sum_parts(rows: Array) -> tuple[Array, Array]:
-    """Sum the positive and the negative weights of each row (less their zero points), int64."""
+    """Sum the positive and the negative weights of each row (less their zero points), in int64."""
     above = np.maximum(rows, 0).sum(1)
     return above, rows.sum(1) - above
 
 
 def sum_range(parts: tuple[Array, Array], low: int, high: int) -> tuple[Array, Array]:
-    """Bound sums of products with data that lie between two integers: least and largest."""
+    """Bound sums of products with data between two integers: the smallest and the largest sum."""
     above, below = parts
     return above * low + below * high, above * high + below * low
 
 
 @dataclass(frozen=True)
 class ZeroPointCorrection:
-    """The factors of a product with constant weights, less their zero points."""
+    """A product's constant weights less their zero points, and the correction for the data's."""
 
     weight: Array
     zero: int
@@ -77,7 +77,7 @@ class ZeroPointCorrection:
 
     @classmethod
     def of(cls, given: CallOperands, kernel: Array | None) -> ZeroPointCorrection | None:
-        """Take a call's constants apart; None where not all of them are constants."""
+        """Split a call's constant weights and zero points; None if one of them is not constant."""
         data, weight, zero_name, kernel_zero_name = given.names[:4]
         channels = None if kernel is None else len(kernel)
         given.check_scales(kernel_scale=channels)
@@ -105,12 +105,12 @@ class ZeroPointCorrection:
         return cls(whole.astype(narrow), int(zero), (-zero * sum(parts)).astype(kind))
 
     def row(self) -> ChannelParam:
-        """Return `extra` as what a kernel reads."""
+        """Return `extra` as a parameter that a kernel reads."""
         return ChannelParam(self.extra, dtype=str(self.extra.dtype))
 
 
 class ConvWeights:
-    """Weights in any layout, of any groups, less their zero points, as a kernel reads them."""
+    """Weights of a convolution, in any layout and groups, less their zero points, for a kernel."""
 
     def __init__(self, given: CallOperands, inputs: Any, made: int) -> None:
         a, weight = given.attributes, given.names[1]
@@ -131,13 +131,13 @@ class ConvWeights:
             self._zero = given.zero_row("kernel_zero_point", given.dtype(weight), made)
             self.rows = [self._zero]
             return
-        # The inputs go last where those of the data do.
+        # The axis of inputs goes last if the data's layout has its channels last.
         self._layout = "OHWI" if a["data_layout"].endswith("C") else "OIHW"
         kept = np.ascontiguousarray(_in_order(self.correction.weight, "OIHW", self._layout))
         self.operand, self.rows = relax.const(kept, str(kept.dtype)), []
 
     def read(self, weight: te.Tensor, o: Any, i: Any, y: Any, x: Any) -> tirx.PrimExpr:
-        """Return the weight of an output channel, an input of its group and a place."""
+        """Return the weight for an output channel, an input of its group and a position."""
         at = {"O": o, "I": i, "H": y, "W": x}
         if self.correction is None and self._deep:
             at |= {"O": o // self._multiplier, "I": o % self._multiplier}
@@ -202,7 +202,7 @@ def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _four_sides(a: dict[str, Any]) -> dict[str, Any]:
-    """Give padding as Relay prints it: top, left, bottom, right."""
+    """Return padding as Relay prints it: top, left, bottom, right."""
     (top, bottom), (left, right) = windows.padding(a["padding"], 2, "qnn.conv2d")
     return a | {"padding": [top, left, bottom, right]}
 
@@ -239,8 +239,8 @@ def conv2d(
 ) -> Array:
     """Convolve quantized data with a quantized kernel.
 
-    ``sum((data - input_zero_point) * (kernel - kernel_zero_point))``, the padding being
-    `input_zero_point`, which is the real 0.
+    Computes ``sum((data - input_zero_point) * (kernel - kernel_zero_point))``. Padding has the
+    value `input_zero_point`, which represents the real 0.
 
     Parameters
     ----------
@@ -248,26 +248,26 @@ def conv2d(
         Shape (n, c, h, w) in `data_layout`; int8, uint8 or int16.
     kernel : tensor
         Shape (o, c / groups, kh, kw) in `kernel_layout`; int8, uint8 or int16. With `groups` = c,
-        (c, multiplier, kh, kw) as well.
+        (c, multiplier, kh, kw) is also allowed.
     input_zero_point, input_scale : int32, float32
         Scalars.
     kernel_zero_point, kernel_scale : int32, float32
         Scalars, or one for each output channel.
     kernel_size : sequence of int or None
-        (kh, kw); None leaves it to the kernel.
+        (kh, kw); None takes the kernel's shape.
     channels : int or None
-        o; None leaves it to the kernel.
+        o; None takes the kernel's shape.
     strides, dilation : sequence of int
         For height and width.
     padding : sequence of int
-        One for all sides, (height, width), or (top, left, bottom, right).
+        One value for all sides, (height, width), or (top, left, bottom, right).
     groups : int
-        Into how many parts the channels are split.
+        The number of groups that the channels are split into.
     data_layout, kernel_layout, out_layout : str
-        Orders of NCHW and OIHW; an empty `out_layout` is `data_layout`.
+        Permutations of NCHW and OIHW; an empty `out_layout` means `data_layout`.
     out_dtype : str
-        int32, int16 or int64: a sum that does not fit wraps, as Relay's does. Compiling a call with
-        constant weights whose sums can wrap warns.
+        int32, int16 or int64. A sum that does not fit wraps, as in Relay. Compiling a call whose
+        sums can wrap prints a warning if its weights are constant.
     """
     x, w = _in_order(data, data_layout, "NHWC"), _in_order(kernel, kernel_layout, "OIHW")
     if windows.depthwise(x.shape[3], len(w), groups):
@@ -286,7 +286,7 @@ def conv2d(
 
 
 def _finished(sums: te.Tensor, extra: ChannelParam | None, channel: int, dtype: str) -> te.Tensor:
-    """Add what the zero points do, and cast; return the sums as they are where that is nothing."""
+    """Add the zero points' correction, and cast; without either, return the sums unchanged."""
     extra = None if extra is not None and extra.is_all(0) else extra
     if extra is None and str(sums.dtype) == dtype:
         return sums
@@ -299,8 +299,8 @@ def _finished(sums: te.Tensor, extra: ChannelParam | None, channel: int, dtype: 
     return te.compute(sums.shape, value, name="corrected")
 
 
-# Transposed convolutions: as convolutions of data that are spread apart. Between the data, and
-# around them as far as the kernel reaches, lies the zero point, the real 0; the kernel is turned.
+# Transposed convolutions are convolutions of spread data: zero points, which represent the real 0,
+# lie between the data and around them as far as the kernel reaches, and the kernel is rotated.
 
 
 def _transposed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -310,7 +310,7 @@ def _transposed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     taps = dict(zip(a["kernel_layout"], given.shape("weight"), strict=True))
     outer, inner = taps["O"], taps["I"] // groups
     given.check_scales(kernel_scale=groups * outer)
-    given.zero_row("kernel_zero_point", given.dtype("weight"), groups * outer)  # checks it
+    given.zero_row("kernel_zero_point", given.dtype("weight"), groups * outer)  # for its checks
     strides, dilation = (
         windows.steps(a[name], 2, given.name, name) for name in ("strides", "dilation")
     )
@@ -334,7 +334,7 @@ def _transposed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return te.compute([wide[letter] for letter in written], value, name="spread")
 
     def turned(o: Any, i: Any, y: Any, x: Any) -> tuple[Any, ...]:
-        """Return where in the weight a place of the convolution's weight lies."""
+        """Return the position in the weight of a position in the rotated weight."""
         at = {"O": o % outer, "I": o // outer * inner + i}
         at |= {"H": taps["H"] - 1 - y, "W": taps["W"] - 1 - x}
         return tuple(at[letter] for letter in a["kernel_layout"])
@@ -470,7 +470,7 @@ def dense(
     kernel_zero_point, kernel_scale : int32, float32
         Scalars, or one for each unit.
     units : int or None
-        The weight's rows; None leaves it to the weight.
+        The weight's rows; None takes the weight's shape.
     out_dtype : str
         int32, int16 or int64; sums wrap as in `conv2d`.
     """
@@ -515,14 +515,14 @@ def batch_matmul(
     Parameters
     ----------
     x, y : tensor
-        Shapes (b, m, k) and (b, n, k), either b can be 1; int8, uint8 or int16.
+        Shapes (b, m, k) and (b, n, k), where either b can be 1; int8, uint8 or int16.
     x_zero_point, y_zero_point, x_scale, y_scale : int32, float32
         Scalars.
     out_dtype : str
         int32, int16 or int64; sums wrap as in `conv2d`.
     transpose_a, transpose_b : bool
-        Whether `x` is (b, k, m), and whether `y` is (b, n, k) rather than (b, k, n): attributes
-        that Relay's function does not offer, and its operator has.
+        Whether `x` is (b, k, m), and whether `y` is (b, n, k) rather than (b, k, n). Relay's
+        operator has these attributes, but its function does not.
     """
     left, right = x - x_zero_point, y - y_zero_point
     left = left.swapaxes(-1, -2) if transpose_a else left
@@ -531,7 +531,7 @@ def batch_matmul(
 
 
 def _shifted(given: CallOperands, name: str, zero_name: str, channels: Any = 1) -> relax.Expr:
-    """Take the zero points off a tensor, whose first axis is that of the channels."""
+    """Subtract the zero points from a tensor whose first axis is that of the channels."""
     dtype, shape = given.dtype(name), given.shape(name)
     zero = given.zero_row(zero_name, dtype, channels)
     low, high = limits(dtype)
@@ -560,7 +560,7 @@ def _turned(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
 def _relax_matmul(
     builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr, dtype: str
 ) -> relax.Expr:
-    """Multiply, with sums of 32 bits or 64, which wrap to fewer."""
+    """Multiply with sums of 32 or 64 bits, and wrap them to narrower ones."""
     if str(x.ty.dtype) != str(y.ty.dtype):
         x, y = (builder.emit(relax.op.astype(side, "int32")) for side in (x, y))
     made = relax.op.matmul(x, y, out_dtype="int64" if dtype == "int64" else "int32")

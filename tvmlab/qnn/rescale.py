@@ -1,8 +1,8 @@
-"""Quantizing, dequantizing, changing the scale of quantized tensors, and joining them.
+"""Quantize, dequantize, requantize and concatenate.
 
 A quantized tensor represents ``scale * (value - zero_point)``. The operators are Relay's
 (src/relay/qnn/op: quantize.cc, dequantize.cc, requantize.cc, concatenate.cc, TVM 0.18). Roundings
-``"TFLITE"`` and ``"ONNX"`` are those frameworks' kernels, in `tvmlab.qnn.frameworks`.
+``"TFLITE"`` and ``"ONNX"`` compute like those frameworks' kernels, see `tvmlab.qnn.frameworks`.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def quantize(
         int8, uint8, int16 or int32; the result is clipped to its range, and NaN becomes the largest
         value.
     rounding : str
-        ``"None"``: half-way cases away from zero, as Relay's operator and TFLite's do; ``"ONNX"``:
-        to even.
+        ``"None"`` rounds half away from zero, like Relay's operator and TFLite's; ``"ONNX"`` rounds
+        half to even.
 
     Notes
     -----
-    Relay's `QuantizeLower`: in float32, clipped before the cast, so that infinities saturate.
+    Relay's `QuantizeLower` computes in float32 and clips before the cast, so infinities saturate.
     """
     rounded = half_even if rounding == "ONNX" else half_away
     steps = cast(data, "float32") / numbers.along("data", output_scale, "float32")
@@ -110,7 +110,7 @@ def dequantize(
 
     Notes
     -----
-    Relay's `DequantizeLower`: the difference in integers (here without wrapping), the product in
+    Relay's `DequantizeLower` subtracts in integers (here without wrapping) and multiplies in
     float32.
     """
     scale = numbers.along("data", input_scale, "float32")
@@ -127,10 +127,10 @@ def rescale(
     dtype: str,
     name: str,
 ) -> Value:
-    """Bring integers from one scale and zero point to another."""
+    """Convert integers from one scale and zero point to another."""
     ratio, zero = multiplier(source[0], target[0]), numbers.along(name, source[1])
     if ratio is None and way.rounding == "ONNX":
-        way = config.Requantization()  # where nothing is multiplied, nothing is rounded
+        way = config.Requantization()  # without a multiplication there is no rounding
     kind, out_zero = way.compute_dtype, numbers.along("", target[1])
     if kind == "int64":
         moved = x - zero
@@ -140,7 +140,7 @@ def rescale(
         assert ratio is not None
         found = cast(x - zero, kind) * numbers.along(name, ratio, kind)
         if isinstance(out_zero, int) and dtype != "int32":
-            # Cut before the rounding, which then has to reach no further than a cast does.
+            # Clip before rounding, so that the rounding handles no larger values than a cast does.
             low, high = (end - out_zero for end in checks.limits(dtype))
             return to_whole(half_even(clip(found, low, high)), (low, high)) + out_zero
         even = cast(half_even(found), "float64") + cast(out_zero, "float64")
@@ -149,14 +149,14 @@ def rescale(
     if ratio is not None:
         found = prevent_contraction(found * numbers.along(name, ratio, kind))
     out = cast(out_zero, kind)
-    if way.rounding == "TFLITE":  # rounds before it adds the zero point
+    if way.rounding == "TFLITE":  # TFLite rounds before it adds the zero point
         return saturate(half_away(found) + out, dtype)
     rounded = half_up if way.rounding == "UPWARD" else half_away
     return saturate(rounded(found + out), dtype)
 
 
 def multiplier(input_scale: Array, output_scale: Array) -> Array | None:
-    """Return what integers are multiplied by to change their scale, float64; None for nothing."""
+    """Return the float64 multiplier that changes the scale of integers; None for equal scales."""
     if input_scale.ndim == 0 and input_scale == output_scale:
         return None
     return np.asarray(input_scale.astype(np.float64) / output_scale.astype(np.float64))
@@ -165,7 +165,7 @@ def multiplier(input_scale: Array, output_scale: Array) -> Array | None:
 def rescale_or_keep(
     numbers: Any, x: Value, source: Any, target: Any, way: config.Requantization, name: str
 ) -> Value:
-    """Bring integers to another scale as int32, unless they have it (`RequantizeOrUpcast`)."""
+    """Convert integers to another scale as int32, unless they have it (`RequantizeOrUpcast`)."""
     if all(a.ndim == 0 and a == b for a, b in zip(source, target, strict=True)):
         return x
     found = rescale(numbers, x, source, target, way, "int32", name)
@@ -192,41 +192,41 @@ def requantize(
     compute_dtype: str = "None",
     out_dtype: str = "int8",
 ) -> Value:
-    """Bring a quantized tensor to another scale and zero point.
+    """Convert a quantized tensor to another scale and zero point.
 
     Parameters
     ----------
     data : tensor
-        Any shape, an integer dtype; often a convolution's int32 sums. int64 is brought to int32
-        first, by wrapping.
+        Any shape, an integer dtype; often a convolution's int32 sums. int64 is first reduced to
+        int32, by wrapping.
     input_scale, input_zero_point : float32, int32
-        Scalars, or one for each channel. A float64 scale is taken as it is, because TFLite's
-        kernels use the product of two float32 scales unrounded.
+        Scalars, or one for each channel. A float64 scale is used unrounded, because TFLite's
+        kernels use the exact product of two float32 scales.
     output_scale, output_zero_point : float32, int32
         Scalars.
     axis : int
         The channels' axis.
     rounding : str
-        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` (rounded twice, as its kernels do), ``"ONNX"``
-        (to even, from float32, as ONNX Runtime's do), or ``"None"`` to leave the choice to the
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` (rounded twice, like its kernels), ``"ONNX"``
+        (half to even in float32, like ONNX Runtime's kernels), or ``"None"`` for the
         configuration (`tvmlab.qnn.config`).
     compute_dtype : str
         ``"int64"``, ``"float32"``, ``"float64"``, or ``"None"`` as above.
     out_dtype : str
-        int8, uint8, int16 or int32; an empty one is the data's. Narrow dtypes are saturated. In
-        int32 the integer ways wrap as Relay's do (it has no clip there), the float ways saturate.
+        int8, uint8, int16 or int32; empty for the dtype of the data. Narrow dtypes saturate. In
+        int32 the integer roundings wrap, as Relay does not clip there, and the float ones saturate.
 
     Notes
     -----
-    Relay's `RequantizeLowerInt` and `RequantizeLowerFP`. The multiplier is
-    ``float64(input_scale) / float64(output_scale)``. Where one input scale is the output's, there
-    is no multiplication, so nothing is rounded. Relay wraps sums and quotients to int32 before it
-    clips; here they are whole, so that what is too large saturates: the same wherever Relay's stay
-    within int32.
+    In Relay these are `RequantizeLowerInt` and `RequantizeLowerFP`. The multiplier is
+    ``float64(input_scale) / float64(output_scale)``. If a single input scale equals the output's,
+    nothing is multiplied or rounded. Relay wraps sums and quotients to int32 before it
+    clips; here they do not wrap, so that large values saturate. Results are the same as long as
+    Relay's values stay within int32.
 
     TFLite's rounding in float64 is `FullyConnected` of LiteRT
     (internal/reference/integer_ops/fully_connected.h), which rounds the product half away from zero
-    and then adds the zero point, while Relay's float ways add it first. ONNX Runtime's is
+    and then adds the zero point, while Relay's float roundings add it first. ONNX Runtime's is
     `MlasRequantizeOutput` (core/mlas/lib/quantize.cpp).
     """
     way = config.resolve("qnn.requantize", rounding, compute_dtype)
@@ -243,7 +243,7 @@ def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     for name, ty in zip(names[:3], types[:3], strict=True):
         parts = list(ty.fields) if isinstance(ty, relax.TupleType) else []
         if not parts or (listed and len(parts) != len(listed[0])):
-            what = f"{name} is {ty}; a tuple is needed, of one field for each tensor"
+            what = f"{name} is {ty}; it must be a tuple with one field for each tensor"
             raise InputError(what, where=f"{call}, operand {name}")
         listed.append(views(call, [f"{name}.{i}" for i in range(len(parts))], parts))
     tensors, scales, zeros = listed
@@ -266,7 +266,7 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
     if len(shapes) < len(tensors):
         return None
     if not shapes[0]:
-        raise first.error("scalars cannot be joined")
+        raise first.error("scalars cannot be concatenated")
     for tensor, shape in zip(tensors, shapes, strict=True):
         pairs = enumerate(zip(shapes[0], shape, strict=True))
         if any(differ(*pair) for i, pair in pairs if i != axis):
@@ -303,23 +303,23 @@ def concatenate(
     output_zero_point: Operand,
     axis: int,
 ) -> Value:
-    """Join quantized tensors along an axis, each brought to the result's scale.
+    """Concatenate quantized tensors along an axis, each converted to the result's scale.
 
     Parameters
     ----------
     data : sequence of tensors, or (for a call) one expression that is a tuple
-        Shapes that agree but for `axis`, one dtype.
+        Shapes that are equal except along `axis`, with the same dtype.
     input_scales, input_zero_points : sequences of float32, of int32
         Scalars, one for each tensor.
     output_scale, output_zero_point : float32, int32
         Scalars.
     axis : int
-        Along which to join.
+        The axis along which to concatenate.
 
     Notes
     -----
-    Relay's `ConcatenateQnnCanonicalize`: what has the result's scale and zero point already passes
-    as it is; the rest is requantized as the configuration says.
+    Relay's `ConcatenateQnnCanonicalize` keeps tensors that have the result's scale and zero point;
+    it requantizes the others as configured.
     """
     target, way = (output_scale, output_zero_point), config.resolve("qnn.requantize")
     sources = zip(data, zip(input_scales, input_zero_points, strict=True), strict=True)

@@ -1,4 +1,4 @@
-"""Rows for quantized operators in Relay's table: each follows from the operator's definition."""
+"""Rows of the quantized operators in Relay's table, derived from the operators' definitions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Quantized functions of one tensor; most are one row of the table below.
+"""Quantized functions of one tensor; most are single rows of the table below.
 
-The operators are Relay's (src/relay/qnn/op: leaky_relu.cc, softmax.cc, and the functions that
-python/tvm/relay/qnn/op/canonicalizations.py looks up, TVM 0.18).
+The operators are Relay's (src/relay/qnn/op: leaky_relu.cc, softmax.cc, and the functions with
+lookup tables in python/tvm/relay/qnn/op/canonicalizations.py, TVM 0.18).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _hardswish(x: Array) -> Array:
 
 
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {}
-"""The functions of `tvmlab.qnn.op` on float32, as Relay computes its tables
+"""The float32 functions of the operators in `tvmlab.qnn.op`, as in Relay's lookup tables
 (python/tvm/relay/qnn/op/legalizations.py and canonicalizations.py)."""
 
 
 def unary(name: str, what: str, function: Callable[[Array], Array]) -> Operator:
-    """Define a quantized function of one tensor by its function of float32."""
+    """Define a quantized function of one tensor from its function of float32."""
 
     def define(
         numbers: Any,
@@ -57,9 +57,9 @@ def unary(name: str, what: str, function: Callable[[Array], Array]) -> Operator:
 
         Notes
         -----
-        The results are looked up in a table that is computed at compile time: each value is
-        dequantized to float32, put through NumPy's function, and quantized (Relay's
-        `create_integer_lookup_table`). A result that is no number becomes the largest value.
+        The kernel looks the results up in a table that is computed at compile time: each value is
+        dequantized to float32, passed to NumPy's function, and quantized (Relay's
+        `create_integer_lookup_table`). A NaN becomes the largest value.
         """
         low, high = checks.limits(numbers.dtype)
         real = (np.arange(low, high + 1) - zero_point).astype(np.float32) * scale
@@ -92,15 +92,15 @@ def leaky_relu(
     output_scale: Operand,
     output_zero_point: Operand,
 ) -> Value:
-    """Multiply negative values of a quantized tensor by `alpha`, and quantize again.
+    """Multiply the negative values of a quantized tensor by `alpha`, and quantize again.
 
     Other parameters and results are as in `tanh`; `alpha` lies between -2**30 and 2**30.
 
     Notes
     -----
-    Relay's `QnnLeakyReluCanonicalize`: the values q are brought to the result's scale and zero
-    point z, and those below the input's zero point become ``alpha * q + (1 - alpha) * z``, both
-    products in fixed point, upward, whatever the configuration says for the first step.
+    Relay's `QnnLeakyReluCanonicalize` converts the values to q, with the result's scale and zero
+    point z, and those below the input's zero point to ``alpha * q + (1 - alpha) * z``, both
+    products in fixed point, rounded upward whatever the configuration says for the first step.
     """
     source, target = (input_scale, input_zero_point), (output_scale, output_zero_point)
     way = config.resolve("qnn.leaky_relu")
@@ -115,11 +115,11 @@ def leaky_relu(
 
 
 def _shares(x: Any, scale: Array, axis: int, np: Any, number: Any, emit: Any) -> Any:
-    """Compute softmax in 128ths from int64, with the operators of NumPy or of Relax."""
+    """Compute softmax in 128ths with int64, using the operators of NumPy or of Relax."""
     if scale > 1:
         what, fix = f"scale is {scale}; it must be at most 1", "compute softmax in floats"
         raise InputError(what, where="qnn.softmax, operand scale", fix=fix)
-    one = number(int(1 / max(float(scale), 2.0**-31) + 0.5))  # the integer that is the real 1
+    one = number(int(1 / max(float(scale), 2.0**-31) + 0.5))  # the integer for the real 1
     x = emit(x - np.max(x, axis=axis, keepdims=True))
     power = emit(x + x // number(2) - x // number(16))  # log2(e) is about 1 + 1/2 - 1/16
     whole = emit(np.minimum(-power // one, number(20)))
@@ -155,7 +155,7 @@ def softmax(
     output_zero_point: Operand,
     axis: int = -1,
 ) -> Value:
-    """Softmax of a quantized tensor along an axis, in integers alone.
+    """Softmax of a quantized tensor along an axis, in integer arithmetic.
 
     Parameters
     ----------
@@ -166,14 +166,14 @@ def softmax(
     zero_point, output_scale, output_zero_point : int32, float32, int32
         Scalars.
     axis : int
-        Along which the results add up to 1.
+        The axis along which the results sum to 1.
 
     Notes
     -----
-    Relay's `QnnSoftmaxCanonicalize`, algorithm 1 of Lin et al., "I-ViT" (arXiv 2207.01405): 2**x
-    for e**x by shifts, with a line for its fraction. Relay calls it experimental and inaccurate,
-    and probabilities can be wrong by a tenth. So `FakeQuantizationToInteger` leaves softmax in
-    floats. The sums have 64 bits here, so that many classes do not wrap.
+    Relay's `QnnSoftmaxCanonicalize` is algorithm 1 of Lin et al., "I-ViT" (arXiv 2207.01405): it
+    computes 2**x for e**x by shifts, with a linear approximation for the fraction. Relay calls it
+    experimental and inaccurate, because a probability can be wrong by 0.1, so
+    `FakeQuantizationToInteger` leaves softmax in float. Sums have 64 bits here and do not wrap.
     """
     parts = _shares(x - zero_point, scale, axis, np, np.int64, np.asarray)
     source, target = (np.float32(1 / 128), np.int64(0)), (output_scale, output_zero_point)

@@ -1,7 +1,7 @@
-"""Relay's text, names and passes, over today's Relax.
+"""The text format, names and passes of Relay on top of Relax.
 
-Names are those of ``tvm.relay``; the objects that they make are Relax's. Everything but the
-operators is imported when it is first used.
+Names are those of ``tvm.relay``; the objects that they make are Relax objects. Everything but
+the operators is imported on its first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SOURCES = {
     "..ir.text.reader": "fromtext",
     "tvm.runtime": "load_param_dict save_param_dict",
 }
-# Each name with the module that has it, and its name there.
+# The names with the modules that define them, and their names there.
 _NAMES = {
     **{name: (source, name) for source, names in _SOURCES.items() for name in names.split()},
     "Any": (".expr", "Any_"),
@@ -37,7 +37,7 @@ __all__ = [*_NAMES]
 
 aliases.add_aliases()
 sys.meta_path.append(gone.ImportFinder())
-# Relay had these names in modules of their own.
+# In Relay these names were in separate modules.
 ty = sys.modules[f"{__name__}.ty"] = expr
 backend = sys.modules[f"{__name__}.backend"] = target
 
@@ -47,7 +47,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Find a name of the table, an operator, or the error for a name that is gone."""
+    """Return a name of the table, or an operator, or raise the error for a removed name."""
     found: typing.Any
     if name in _NAMES:
         source, there = _NAMES[name]

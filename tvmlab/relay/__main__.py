@@ -1,4 +1,4 @@
-"""Run a script of Relay's time, in this process alone: ``python -m tvmlab.relay SCRIPT.py``."""
+"""Run a script of the Relay era in this process: ``python -m tvmlab.relay SCRIPT.py``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from . import compat
 USAGE = """usage: python -m tvmlab.relay SCRIPT.py [arguments]
        python -m tvmlab.relay -m MODULE [arguments]
 
-Runs a script, or a module, that was written for the TVM of Relay's time. tvm.relay,
-tvm.contrib.graph_executor, tvm.nd and their like are provided by tvmlab; a name that
-is gone says so, with its counterpart today."""
+Runs a script, or a module, that was written for TVM with Relay. tvmlab provides tvm.relay,
+tvm.contrib.graph_executor, tvm.nd and similar modules; a removed name raises an error
+that names its counterpart in today's TVM."""
 
 
 def main(arguments: list[str]) -> None:
-    """Run a script or module with the stand-in; what it raises goes through."""
+    """Run a script or module with tvmlab's replacements; its exceptions are not caught."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(USAGE)
         return

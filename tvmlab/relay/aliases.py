@@ -1,9 +1,9 @@
-"""Attributes that TVM's objects had in Relay's time.
+"""Attributes that TVM's objects had in the Relay era.
 
-Importing `tvmlab.relay` adds old names of what is still there, such as ``constant.data``
-(`ALIASES`), and changes nothing. `install`, for scripts that run unchanged, also changes attributes
-that mean another thing today, such as a function's body: a script gets what Relay had, and the code
-of TVM and tvmlab gets what is there today.
+Importing `tvmlab.relay` adds removed attributes such as ``constant.data`` (`ALIASES`), and changes
+no others. `install`, for scripts that run unchanged, also changes attributes whose meaning is
+different today, such as a function's body: a script gets Relay's value, while the code of TVM and
+tvmlab gets today's value.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ ALIASES: list[tuple[Any, str, Get]] = [
     (relax.FuncType, "arg_types", lambda type_: type_.params),
     (relax.FuncType, "ret_type", lambda type_: type_.ret),
     (relax.FuncType, "type_params", lambda type_: []),
-    # Relay's ``function.body`` is a graph: what its bindings compute.
+    # Relay's ``function.body`` is the graph that the bindings compute.
     *(
         (relax.SeqExpr, name, lambda body, name=name: getattr(inline_bindings(body), name))
         for name in ("op", "args", "attrs", "type_args", "fields", "tuple_value", "index", "data",
                      "cond", "true_branch", "false_branch", "name_hint")
     ),
 ]  # fmt: skip
-"""The class, the old name, and how to get what it names."""
+"""The class, the old name, and a function that computes the value."""
 
 
 def add_aliases() -> None:
-    """Add the old names, except where TVM has them."""
+    """Add the old names, except names that TVM's classes have."""
     for kind, name, get in ALIASES:
         if not hasattr(kind, name):
             setattr(kind, name, property(get))
@@ -67,7 +67,7 @@ def add_aliases() -> None:
 
 
 def install() -> None:
-    """Give TVM's classes the attributes that they had."""
+    """Restore the attributes that TVM's classes had."""
     from .module import from_expr as of_graph
 
     def from_expr(expr: Any, *more: Any) -> ir.IRModule:
@@ -92,7 +92,7 @@ def _asked_by_script() -> bool:
 
 
 def _sided(today: Any, old: Callable[[Any, Any], Any]) -> property:
-    """Make a property of two sides: `old` gets the object and what is there today."""
+    """Make a property with two values: `old` computes the script's from the object and today's."""
 
     def get(self: Any) -> Any:
         found = today.__get__(self)
@@ -110,7 +110,7 @@ def _sided_text(
 def _text(value: Any) -> str | None:
     try:
         return astext(value, show_meta_data=False).removeprefix('#[version = "0.0.5"]\n')
-    except RelayError:  # a module that Relay could not have held
+    except RelayError:  # a module that Relay could not express
         return None
 
 
@@ -120,7 +120,7 @@ def _name(_: Any, today: str) -> str:
 
 
 def _of_call(read: Callable[[tuple[Any, ...], Any], Any]) -> Callable[[Any, Any], Any]:
-    """Read what Relay's call of an operator had, where Relay has a way to write the call."""
+    """Read a part of Relay's call of an operator, or return today's if Relay has no such call."""
 
     def old(call: Any, today: Any) -> Any:
         known = isinstance(call.op, ir.Op) and graph.has_type(call)
@@ -132,7 +132,7 @@ def _of_call(read: Callable[[tuple[Any, ...], Any], Any]) -> Callable[[Any, Any]
 
 @functools.lru_cache(64)
 def _graph_of(func: Any) -> Any:
-    """Return a body's graph: one object where a body is read twice."""
+    """Return a body's graph, the same object each time the body is read."""
     return inline_bindings(func.body)
 
 

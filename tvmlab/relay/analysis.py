@@ -1,4 +1,4 @@
-"""Relay's analyses, on graphs, in the orders of Relay's ``relay/analysis/analysis.py``."""
+"""Relay's analyses of graphs, in the order of Relay's ``relay/analysis/analysis.py``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
 
 
 def nodes(expr: relax.Expr) -> Iterator[relax.Expr]:
-    """Yield each node below an expression once, parts before the whole, functions too."""
-    graphs: list[relax.Expr] = []  # kept, because a freed node's identity can come again
+    """Yield each node below an expression once, operands before users, functions too."""
+    graphs: list[relax.Expr] = []  # kept alive, because a new node can get a freed node's identity
 
     def within(node: relax.Expr) -> list[relax.Expr]:
         if isinstance(node, relax.SeqExpr):
@@ -35,7 +35,7 @@ def nodes(expr: relax.Expr) -> Iterator[relax.Expr]:
 
 
 def parts(node: relax.Expr) -> list[relax.Expr]:
-    """List the parts of a node that Relay's visitor goes through."""
+    """List the operands of a node that Relay's visitor visits."""
     if isinstance(node, relax.Function):
         return [*node.params, node.body]
     if isinstance(node, relax.If):
@@ -57,13 +57,13 @@ def bound_vars(expr: Any) -> list[relax.Var]:
 
 
 def free_vars(expr: Any) -> list[relax.Var]:
-    """List the variables that an expression uses and does not bind, in the order of their use."""
+    """List the variables that an expression uses but does not bind, in the order of their use."""
     bound = {graph.key(var) for var in bound_vars(expr)}
     return [var for var in all_vars(expr) if graph.key(var) not in bound]
 
 
 def as_function(expr: Any) -> relax.Function:
-    """Make a function of an expression, whose free variables become the parameters."""
+    """Make a function of an expression; its parameters are the expression's free variables."""
     expr = as_expr(expr)
     return expr if isinstance(expr, relax.Function) else Function(free_vars(expr), expr)
 

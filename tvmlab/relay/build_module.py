@@ -1,4 +1,4 @@
-"""``relay.build`` and its result, over `tvmlab.compile`."""
+"""``relay.build`` and its result, implemented with `tvmlab.compile`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["bind_params_by_name", "build", "create_executor", "load_module"]
 
 
 class GraphExecutorFactoryModule:
-    """The result of ``relay.build``: ``lib["default"](device)`` starts its `tvmlab.Executable`."""
+    """Result of ``relay.build``: ``lib["default"](device)`` starts its `tvmlab.Executable`."""
 
     def __init__(self, executable: Executable, name: str, params: dict[str, Any]) -> None:
         self.executable, self.libmod_name, self.params = executable, name, params
@@ -41,27 +41,27 @@ class GraphExecutorFactoryModule:
         if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
             (devices,) = devices
         if len(devices) != 1:
-            raise RelayError(f"{len(devices)} devices were given", fix="give one")
+            raise RelayError(f"{len(devices)} devices were passed", fix="pass one")
         target, (device,) = self.executable.target, devices
         kind = "cpu" if target.kind.name == "llvm" else target.kind.name
         if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
             raise TargetError(
-                f"the module was compiled for {target.kind.name}, the device is {device}",
+                f"the module was compiled for {target.kind.name}, but the device is {device}",
                 where=spelled(target),
                 fix=f"run it on tvm.device({kind!r})",
             )
         return Started(self.executable, self.params, device)
 
     def get_params(self) -> dict[str, Any]:
-        """Return the parameters that became constants, the tensors themselves."""
+        """Return the parameters that became constants, as the tensors themselves."""
         return self.params
 
     def get_lib(self) -> GraphExecutorFactoryModule:
-        """Return the library: in Relax, graph and library are one."""
+        """Return the library itself, because in Relax graph and library are one object."""
         return self
 
     def get_graph_json(self) -> str:
-        """Describe the graph in JSON: the inputs, and one function that computes everything."""
+        """Return the graph in JSON: the inputs, and one function that computes the result."""
         names = [*(value.name for value in self.executable.signature.inputs), "main"]
         return json.dumps({"nodes": [{"name": name} for name in names]})
 
@@ -70,19 +70,19 @@ class GraphExecutorFactoryModule:
     ) -> Path:
         """Write the library to a file of any name; `load_module` reads it.
 
-        The errors are those of `tvmlab.Executable.save`; `addons` have to be left out.
+        Raises the errors of `tvmlab.Executable.save`; leave `addons` out.
         """
         fix = "export with lib.executable.vm_executable.export_library"
         refuse("export_library", fix, addons=addons)
         return self.executable.write(Path(file_name))
 
     def __iter__(self) -> Iterator[Any]:
-        """Unpack into graph, library and parameters, as code of 2020 does."""
+        """Unpack into graph, library and parameters, as scripts of 2020 do."""
         return iter((self.get_graph_json(), self, self.params))
 
 
 def load_module(path: str | os.PathLike[str]) -> GraphExecutorFactoryModule:
-    """Read a file of ``export_library``, with the errors of `tvmlab.load_executable`."""
+    """Read a file that ``export_library`` wrote, with the errors of `tvmlab.load_executable`."""
     return GraphExecutorFactoryModule(load_executable(path), "default", {})
 
 
@@ -103,13 +103,13 @@ def build(
     Parameters
     ----------
     ir_mod : tvm.ir.IRModule or tvm.relax.Function
-        What to compile; its ``main`` is what runs.
+        The module or function to compile; its ``main`` is the entry point.
     target, target_host : str, tvm.target.Target or mapping, optional
         As `tvmlab.relay.target.read` takes them, such as ``"llvm -mcpu=skylake-avx512"``.
     params : mapping of str to tensor, optional
         Parameters of ``main`` to make constants.
     mod_name : str
-        The name to ask the result for.
+        The key of the compiled model in the result: ``lib[mod_name](device)``.
     """
     refuse("build", **options)
     mod, bound = _bound(ir_mod, params)
@@ -119,7 +119,7 @@ def build(
 
 
 def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Make parameters of ``main`` constants; return the module, and the parameters as tensors."""
+    """Bind parameters of ``main`` to constants; return the module and the parameters as tensors."""
     if isinstance(mod, relax.Function):
         mod = from_expr(mod)
     if not isinstance(mod, ir.IRModule):
@@ -138,7 +138,7 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
 
 
 class Evaluator:
-    """The result of ``relay.create_executor``."""
+    """Result of ``relay.create_executor``."""
 
     def __init__(self, mod: ir.IRModule, device: Any, target: Any, params: Any) -> None:
         self._mod, self._device, self._target, self._params = mod, device, target, params
@@ -146,8 +146,8 @@ class Evaluator:
     def evaluate(self, expr: Any = None) -> Any:
         """Compile a function, an expression without free variables, or the module's ``main``.
 
-        A function becomes a callable that takes arrays, by place or name, and returns a tensor, or
-        a list of them. For another expression, returns its value.
+        A function becomes a callable that takes arrays by position or name, and returns a tensor or
+        a list of tensors. Any other expression is evaluated to its value.
         """
         mod, function = self._mod, True
         if isinstance(expr, ir.GlobalVar):
@@ -178,9 +178,9 @@ def create_executor(
 ) -> Evaluator:
     """Make an object that compiles and runs expressions: ``create_executor(...).evaluate()(x)``.
 
-    The kind is ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``, else `RelayError`; one machine runs
-    them. The other arguments are those of `build`, with an empty module and the target's device as
-    defaults.
+    The kind is ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``, else `RelayError`; all kinds run on
+    Relax's virtual machine. The other arguments are those of `build`; the defaults are an empty
+    module and the target's device.
     """
     if kind not in ("debug", "graph", "vm", "aot"):
         raise RelayError(f"unknown execution strategy: {kind}", fix="use 'graph' or 'vm'")

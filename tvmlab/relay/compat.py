@@ -1,9 +1,9 @@
-"""Run scripts of Relay's time unchanged, in the process that asks for it.
+"""Run scripts of the Relay era unchanged, in the process that calls `install`.
 
-After `install`, a finder before Python's own answers imports of modules that today's TVM lacks, and
-a module's ``__getattr__`` answers for a name that it lacks. Each leads to tvmlab, to another place
-in TVM, or to an error with the counterpart. Functions that are still there also take their old
-arguments, and objects get the attributes that they had (`tvmlab.relay.aliases`).
+After `install`, an import finder serves the modules that today's TVM lacks, and a
+``__getattr__`` in TVM's modules serves the names that they lack. Each old name resolves to tvmlab,
+to another place in TVM, or to an error that names the counterpart. Functions that still exist also
+take their old arguments, and objects have their old attributes (`tvmlab.relay.aliases`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.script.tir": ("tvm.tirx.script",),
     "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
 }  # fmt: skip
-"""Where modules are today, by the longest beginning of the name; several are searched in order."""
+"""Today's modules by the longest prefix of the old name; several are searched in order."""
 
 WATCHED = {
     "tvm": tvm,
@@ -66,18 +66,18 @@ WATCHED = {
        for name in ("contrib", "driver", "error", "ir", "runtime", "target", "te", "testing",
                     "topi", "transform")},
 }  # fmt: skip
-"""TVM's modules that answer for names of Relay's time."""
+"""TVM's modules that serve names of the Relay era."""
 
 PARTS = ("backend.te_compiler", "testing.byoc", "testing.temp_op_attr",
          "transform.fake_quantization_to_integer")  # fmt: skip
-"""Modules of Relay's that old code imports with ``from``, for which few names are left."""
+"""Modules of Relay that old scripts import with ``from``, and that have few names today."""
 
 
 class OldModule(ModuleType):
-    """A module or function of Relay's time, whose names are looked up in modules of today."""
+    """A module or function of the Relay era whose names are looked up in modules of today."""
 
     def __init__(self, name: str, sources: Sequence[ModuleType] = (), **names: Any) -> None:
-        super().__init__(name, f"Stands for {name} of Relay's time.")
+        super().__init__(name, f"Replacement for {name} of the Relay era.")
         self.__path__: list[str] = []
         self.__dict__.update(names)
         self._sources = sources
@@ -90,13 +90,13 @@ class OldModule(ModuleType):
         return _answer(self.__name__, name)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse the call of a function that was imported by its name, and is gone."""
+        """Refuse the call of a removed function that was imported by its name."""
         module, _dot, name = self.__name__.rpartition(".")
         return _answer(module, name, importing=False)
 
 
 def _answer(module: str, name: str, importing: bool = True) -> Any:
-    """Return what a module had in Relay's time and lacks today, or raise with the counterpart."""
+    """Return a name that a module had in the Relay era, or raise an error with the counterpart."""
     whole = f"{module}.{name}"
     if whole in NAMES:
         return NAMES[whole]
@@ -111,20 +111,20 @@ def _answer(module: str, name: str, importing: bool = True) -> Any:
 
 
 def _moved(name: str) -> ModuleType | None:
-    """Return the module that has an old one's names, or None."""
+    """Return the module with the names of an old module, or None."""
     head, rest = name, ""
     while head and head not in MOVED:
         head, _, last = head.rpartition(".")
         rest = f".{last}{rest}"
     sources = [found for base in MOVED.get(head, ()) if (found := _module(base + rest))]
     if len(sources) == 1 and sources[0].__name__.startswith("tvmlab."):
-        sources[0].__dict__.setdefault("__path__", [])  # Relay's may have been a package
+        sources[0].__dict__.setdefault("__path__", [])  # Relay's module can be a package
         return sources[0]
     return OldModule(name, sources) if sources else None
 
 
 def _short(name: str) -> str:
-    """Return the name that the table of gone names has."""
+    """Return the name as the table of removed names writes it."""
     return name.removeprefix("tvm.") if name.startswith("tvm.relay.") else name
 
 
@@ -133,7 +133,7 @@ def _holds_gone(name: str) -> bool:
 
 
 def _module(name: str) -> ModuleType | None:
-    """Import a module that can be missing."""
+    """Import a module, or return None if it does not exist."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -145,10 +145,10 @@ def _module(name: str) -> ModuleType | None:
 
 
 class Finder(MetaPathFinder, Loader):
-    """Answers imports of old modules."""
+    """Import finder and loader for the modules of the Relay era."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of what stands for a module, if something does."""
+        """Return the spec of the replacement for a module, or None if there is no replacement."""
         if name.partition(".")[0] != "tvm":
             return None
         found = _moved(name)
@@ -157,13 +157,13 @@ class Finder(MetaPathFinder, Loader):
         return None if found is None else ModuleSpec(name, self, loader_state=found)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put what stands for the module in its place."""
+        """Replace the new module by the one that `find_spec` found."""
         assert module.__spec__ is not None
         sys.modules[module.__spec__.name] = module.__spec__.loader_state
 
 
 def install() -> None:
-    """Answer old imports and names, and let TVM take old arguments, in this process for good."""
+    """Serve old imports and names, and let TVM take old arguments, for the rest of this process."""
     if any(isinstance(one, Finder) for one in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
@@ -176,7 +176,7 @@ def install() -> None:
         module.__getattr__ = functools.partial(_answer, name)  # type: ignore[method-assign]
     for place, name, made in _widened():
         setattr(place, name, made)
-    # Relay's parser and type inference raised DiagnosticError, a TVMError: so do ours now.
+    # Relay's parser and type inference raised DiagnosticError, a TVMError, and so does tvmlab now.
     errors.RelayError.__bases__ = (errors.ModelError, tvm.error.DiagnosticError)
     aliases.install()
 
@@ -208,7 +208,7 @@ NAMES: dict[str, Any] = {
     "tvm.testing.uses_gpu": lambda test: test,
     "tvm.tir.Any": expr.Any_,
 }
-"""What single names stood for."""
+"""Single old names and their replacements."""
 
 
 def _relax_name(name: str) -> str:
@@ -217,7 +217,7 @@ def _relax_name(name: str) -> str:
 
 
 def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """List functions that take more than today's: where each is, its name, and the function."""
+    """List functions that take more arguments than today's: the owner, the name, the function."""
     get, register, equal = ir.Op.get, ir.register_op_attr, ir.assert_structural_equal
     node, load, device = ir.make_node, tvm.runtime.load_module, tvm.device
     start, target = tvm.transform.PassContext.__init__, tvm.target.Target.__init__
@@ -234,7 +234,7 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             return load(path, *args)
 
     def pass_context(self: Any, *args: Any, config: Any = None, **kwargs: Any) -> None:
-        # Relay's other options said how, not what: without them the result is the same.
+        # Relay's other options do not change the result, so they are dropped.
         kept = {}
         for name, value in (config or {}).items():
             if name.startswith("relay.ext."):
@@ -244,11 +244,11 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         start(self, *args, config=kept or None, **kwargs)
 
     def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
-        if isinstance(dev_type, str) and dev_type.startswith("{"):  # what a target prints today
+        if isinstance(dev_type, str) and dev_type.startswith("{"):  # the text of a target today
             dev_type = tvm.target.Target(dev_type)
         if isinstance(dev_type, tvm.target.Target):
             dev_type = dev_type.kind.name
-        if isinstance(dev_type, str):  # a target was a device's name too: "llvm -mcpu=..."
+        if isinstance(dev_type, str):  # a target was also a device name: "llvm -mcpu=..."
             kind, *rest = dev_type.split()
             dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
         return device(dev_type, dev_id or 0, **given)
@@ -279,13 +279,13 @@ _GRAPHS = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
 
 
 def _comparable(node: Any, free: bool = False) -> Any:
-    """Bring graphs and bindings to one form; with `free`, free variables become parameters."""
+    """Normalize graphs and bindings to compare; with `free`, free variables become parameters."""
     try:
         if isinstance(node, ir.IRModule):
             return normalize(node)
         if isinstance(node, relax.Function):
             made = normal(node)
-            is_main = (made.attrs or {}).get("global_symbol") == "main"  # Relay's had no symbol
+            is_main = (made.attrs or {}).get("global_symbol") == "main"  # Relay's has no symbol
             return made.without_attr("global_symbol") if is_main else made
         if isinstance(node, _GRAPHS):
             whole = inline_bindings(node)

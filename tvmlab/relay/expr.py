@@ -1,6 +1,6 @@
-"""Relay's expressions and types: classes that make Relax objects, and recognize them.
+"""Relay's expressions and types: classes that make Relax objects and recognize them.
 
-The objects have types where their operands have.
+An object has a type if its operands have types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Type = ir.Type
 
 
 class _Kind(type):
-    """A class whose instances are TVM's."""
+    """A class whose instances are TVM objects."""
 
     instances: Any
 
@@ -32,14 +32,14 @@ class _Kind(type):
         return cls.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
 
     def __instancecheck__(cls, value: object) -> bool:
-        # A function's body, in Relax bindings, is the expression that it computes last.
+        # In Relax bindings, a function's body means the expression that it computes last.
         if isinstance(value, relax.SeqExpr) and cls.instances is not relax.SeqExpr:
             value = graph.result(value)
         return isinstance(value, cls.instances)
 
 
 def kind(instances: type) -> Callable[[Callable[..., Any]], Any]:
-    """Make a class of a function: to call, and to give to `isinstance` for TVM's objects."""
+    """Make a class that calls a function, and whose `isinstance` accepts TVM's `instances`."""
 
     def decorate(make: Callable[..., Any]) -> Any:
         own = {"instances": instances, "__wrapped__": staticmethod(make), "__doc__": make.__doc__}
@@ -49,14 +49,14 @@ def kind(instances: type) -> Callable[[Callable[..., Any]], Any]:
 
 
 def refuse(function: str, fix: str = "leave it out", **given: Any) -> None:
-    """Raise a `RelayError` for an argument of Relay's that is given and has no effect here."""
+    """Raise `RelayError` for an argument of Relay that is passed and has no effect here."""
     for name in (name for name, value in given.items() if value):
         raise RelayError(f"{function} does not carry {name}", where=f"relay.{function}", fix=fix)
 
 
 @kind(relax.TensorType)
 def TensorType(shape: Iterable[Any], dtype: str = "float32") -> relax.TensorType:
-    """Make a tensor's type; dimensions are integers, expressions of TVM's or `Any`."""
+    """Make a tensor's type; dimensions are integers, TVM expressions or `Any`."""
     return relax.TensorType([_dimension(size) for size in shape], str(dtype))
 
 
@@ -77,7 +77,7 @@ def FuncType(
 
 @kind(tirx.Var)
 def Any_() -> tirx.Var:
-    """Make a dimension that is not known, Relay's ``?``: a new one each time."""
+    """Make a dimension of unknown size, Relay's ``?``; each call makes a new one."""
     return tirx.Var("any_dim", "int64")
 
 
@@ -91,7 +91,7 @@ def _dimension(size: Any) -> Any:
     if hasattr(size, "__index__"):
         return int(size)
     if isinstance(size, tirx.Var) and str(size.ty) != "int64":
-        # One name for one variable: the old one is kept, so that its address is not used again.
+        # One int64 variable per variable; the old one is kept, so that its address is not reused.
         return _WIDE.setdefault(graph.key(size), (size, tirx.Var(size.name, "int64")))[1]
     if isinstance(size, ir.Expr):
         return size
@@ -104,20 +104,20 @@ _WIDE: dict[int, tuple[Any, Any]] = {}
 
 @kind(relax.Var)
 def Var(name_hint: str, type_annotation: ir.Type | None = None) -> relax.Var:
-    """Make a variable; without a type, what is computed from it has none either."""
+    """Make a variable; without a type, expressions that use it have no type either."""
     return relax.Var(name_hint, type_annotation)
 
 
 @kind(ir.GenericConst)
 def Constant(data: Any) -> ir.GenericConst:
-    """Make a constant of a `tvm.runtime.Tensor` or an array, of the data's own dtype."""
+    """Make a constant of a `tvm.runtime.Tensor` or an array, with the dtype of the data."""
     is_tensor = isinstance(data, tvm.runtime.Tensor)
     return relax.const(data if is_tensor else tvm.runtime.tensor(np.asarray(data)))
 
 
 @kind(relax.Tuple)
 def Tuple(fields: Iterable[Any], span: Any = None) -> relax.Tuple:
-    """Make a tuple; fields can be tuples of Relay's or of Python's."""
+    """Make a tuple; fields can be Relay or Python tuples."""
     made = relax.Tuple([as_expr(field) for field in fields])
     graph.check_size(made, {})
     return made
@@ -125,7 +125,7 @@ def Tuple(fields: Iterable[Any], span: Any = None) -> relax.Tuple:
 
 @kind(relax.TupleGetItem)
 def TupleGetItem(tuple_value: Any, index: int, span: Any = None) -> relax.TupleGetItem:
-    """Make the expression of a tuple's field."""
+    """Make the expression that reads a field of a tuple."""
     return relax.TupleGetItem(as_expr(tuple_value), index)
 
 
@@ -133,7 +133,7 @@ def TupleGetItem(tuple_value: Any, index: int, span: Any = None) -> relax.TupleG
 def Call(
     op: Any, args: Iterable[Any], attrs: Any = None, type_args: Any = None, span: Any = None
 ) -> relax.Call:
-    """Make a call, typed where its arguments are."""
+    """Make a call, with a type if its arguments have types."""
     operands = [infer_type(as_expr(arg)) for arg in args]
     if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
         return infer_type(attrs.row.to_relax(operands, dict(attrs)))
@@ -145,14 +145,14 @@ def Call(
 
 @kind(relax.If)
 def If(cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> relax.If:
-    """Make a branch."""
+    """Make an `if` expression."""
     parts = [infer_type(as_expr(part)) for part in (cond, true_branch, false_branch)]
     return infer_type(relax.If(*parts))
 
 
 @kind(relax.SeqExpr)
 def Let(variable: relax.Var, value: Any, body: Any, span: Any = None) -> relax.SeqExpr:
-    """Bind a variable in a body; a variable without a type takes the value's."""
+    """Bind a variable in a body; a variable without a type gets the value's type."""
     value = infer_type(as_expr(value))
     if graph.has_type(value) and not graph.has_type(variable):
         relax.expr._update_type(variable, value.ty)
@@ -169,11 +169,11 @@ def Function(
     virtual_device_: Any = None,
     span: Any = None,
 ) -> relax.Function:
-    """Make a function; its body stays a graph until it becomes part of a module.
+    """Make a function; its body stays a graph until the function becomes part of a module.
 
     A parameter without a type becomes a tensor of unknown shape and dtype; without `ret_type` the
-    result's type is the body's. Raises `RelayError` where a parameter is no variable, or there are
-    type parameters.
+    result has the type of the body. Raises `RelayError` if a parameter is not a variable, or if
+    there are type parameters.
     """
     refuse("Function", "write it once for each type", type_params=type_params)
     params = list(params)
@@ -200,7 +200,7 @@ class TupleWrapper:
         """Return the tuple itself."""
         return self.tuple_value
 
-    __tvm_ffi_object__ = astuple  # wherever TVM takes an expression
+    __tvm_ffi_object__ = astuple  # so that TVM takes the wrapper as an expression
 
     def __getitem__(self, index: int) -> relax.Expr:
         if not -self.size <= index < self.size:
@@ -220,12 +220,12 @@ def var(
 ) -> relax.Var:
     """Make a variable of a type, of a scalar's dtype, or of a shape and a dtype.
 
-    In a shape, `relay.Any` is a dimension that is not known. With both a type and a shape, raises
-    `RelayError`.
+    In a shape, `relay.Any` is a dimension of unknown size. Raises `RelayError` for both a type and
+    a shape.
     """
     if type_annotation is not None and shape is not None:
-        what = "a variable is given by its type or by its shape"
-        raise RelayError(what, where=name_hint, fix="leave type_annotation or shape out")
+        what = "a variable has either a type or a shape, not both"
+        raise RelayError(what, where=name_hint, fix="leave out type_annotation or shape")
     if shape is not None:
         type_annotation = TensorType(shape, dtype)
     elif isinstance(type_annotation, str):
@@ -234,21 +234,21 @@ def var(
 
 
 def const(value: Any, dtype: str | None = None, span: Any = None) -> ir.GenericConst:
-    """Make a constant of a number, a list, or an array of NumPy's or TVM's.
+    """Make a constant from a number, a list, or a NumPy or TVM array.
 
-    Without a `dtype` int64 becomes int32 and float64 becomes float32, arrays of NumPy's included; a
-    tensor of TVM's keeps its own dtype. Raises `RelayError` for anything else.
+    Without a `dtype`, int64 becomes int32 and float64 becomes float32, also for NumPy arrays; a TVM
+    tensor keeps its own dtype. Raises `RelayError` for anything else.
     """
     try:
         return relax.const(value, dtype)
     except (ValueError, TypeError, AttributeError) as error:
-        what = f"a {type(value).__name__} makes no constant: {error}"
+        what = f"a {type(value).__name__} cannot become a constant: {error}"
         fix = "give a number, a list of numbers, a NumPy array or a tvm.runtime.Tensor"
         raise RelayError(what, where=repr(value), fix=fix) from error
 
 
 def as_expr(value: Any) -> relax.Expr:
-    """Return an expression; wrappers and Python's sequences become tuples."""
+    """Return an expression; wrappers and Python sequences become tuples."""
     if isinstance(value, TupleWrapper):
         return value.tuple_value
     if isinstance(value, (list, tuple)):
@@ -256,4 +256,4 @@ def as_expr(value: Any) -> relax.Expr:
     if isinstance(value, ir.Expr):
         return value
     fix = "convert numbers and arrays with relay.const"
-    raise RelayError(f"a {type(value).__name__} is no expression", where=repr(value), fix=fix)
+    raise RelayError(f"a {type(value).__name__} is not an expression", where=repr(value), fix=fix)

@@ -1,8 +1,8 @@
 """Relay's visitors and mutators, on graphs.
 
-A function's bindings are turned into a graph on the way, so that ``visit_call`` finds the producer
-of an argument in ``call.args``, and ``visit_let`` is never called. Visits recurse, as Relay's do:
-an override of ``visit_call`` decides whether, and when, the arguments are visited.
+The visitors first turn a function's bindings into a graph, so that ``visit_call`` finds the
+producer of an argument in ``call.args``, and ``visit_let`` is never called. Visits recurse, as
+Relay's do: an override of ``visit_call`` decides whether, and when, the arguments are visited.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _METHODS: tuple[tuple[Any, str], ...] = (
     (ir.GenericConst, "visit_constant"),
     (ir.Op, "visit_op"),
 )
-# Relay has no other expressions: what is a shape in Relax is an attribute there.
+# Relay has no other expressions: a Relax shape is an attribute in Relay.
 _KINDS = (relax.SeqExpr, *(kind for kind, _ in _METHODS))
-# As many of Python's frames as Relay allowed; they lie on the heap.
+# As many Python frames as Relay allowed; frames are allocated on the heap.
 _DEPTH = 100_000
 
 
 class ExprFunctor:
-    """The base: dispatch by kind of node, each node visited once."""
+    """Base class: dispatch by the class of a node, each node visited once."""
 
     def __init__(self) -> None:
         self.memo_map: dict[int, tuple[relax.Expr, Any]] = {}
 
     def visit(self, expr: Any) -> Any:
-        """Call the method for an expression's kind, such as ``visit_call``.
+        """Call the method for an expression's class, such as ``visit_call``.
 
-        Raises `RelayError` for a kind that Relay does not have.
+        Raises `RelayError` for a class that Relay does not have.
         """
         expr = as_expr(expr)
         if isinstance(expr, relax.SeqExpr):
@@ -52,7 +52,7 @@ class ExprFunctor:
             limit = sys.getrecursionlimit()
             sys.setrecursionlimit(max(limit, _DEPTH))
             try:
-                # The node is kept, so that its address is not used again.
+                # Keep the node alive, so that its address is not reused.
                 self.memo_map[key(expr)] = expr, self._dispatch(expr)
             finally:
                 sys.setrecursionlimit(limit)
@@ -70,7 +70,7 @@ class ExprFunctor:
 
 
 class ExprVisitor(ExprFunctor):
-    """Visits the parts of each node: a call's operator and arguments, a function's parameters."""
+    """Visitor of each node's parts: a call's operator and arguments, a function's parameters."""
 
     def _visit_parts(self, node: relax.Expr) -> None:
         for part in parts(node):
@@ -82,13 +82,13 @@ class ExprVisitor(ExprFunctor):
 
 
 class ExprMutator(ExprFunctor):
-    """Rebuilds a graph from the results of the visits of its parts.
+    """Mutator that rebuilds a graph from the results of visiting its parts.
 
-    A call, tuple or field whose parts stay the same stays the same object.
+    A call, tuple or tuple field whose parts do not change remains the same object.
     """
 
     def visit_function(self, fn: relax.Function) -> relax.Expr:
-        """Make the function again; its result's type is found anew."""
+        """Rebuild the function; the type of its result is inferred again."""
         params = [self.visit(param) for param in fn.params]
         return Function(params, self.visit(fn.body), None, None, fn.attrs)
 

@@ -1,4 +1,4 @@
-"""Relay's importers, over `tvmlab.load`'s: a module and its parameters, with Relay's names."""
+"""Relay's importers on top of `tvmlab.load`: a module and its parameters, with Relay's names."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def from_onnx(
     freeze_params: bool = True,
     **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Import an ONNX model as a module, and the parameters that are not frozen.
+    """Import an ONNX model as a module, and return the parameters that are not frozen.
 
-    Raises the errors of `tvmlab.load`, and `RelayError` for other arguments of Relay's.
+    Raises the errors of `tvmlab.load`, and `RelayError` for Relay's other arguments.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        The model; `tvmlab.load` reads files.
+        The model; for a file, call `tvmlab.load`.
     shape : mapping of str to shape, optional
-        The inputs' shapes; `relay.Any` is a size that is known at run time only.
+        The inputs' shapes; `relay.Any` is a size that is only known at run time.
     dtype : str or mapping of str to str
-        Relay's; a mapping has to name the model's own dtypes.
+        Relay's argument; a mapping must contain the model's own dtypes.
     freeze_params : bool
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
     """
@@ -64,10 +64,10 @@ def from_tflite(
     dtype_dict: Mapping[str, str] | None = None,
     **options: Any,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Import a TensorFlow Lite model as a module, whose weights are constants, and an empty dict.
+    """Import a TensorFlow Lite model as a module with constant weights, and an empty dict.
 
-    The `model` is a `tflite.Model` or bytes. The file has its shapes and dtypes itself, so those
-    that are given have to be the same. Raises the errors of `tvmlab.load`.
+    The `model` is a `tflite.Model` or bytes. The file contains its shapes and dtypes, so
+    `shape_dict` and `dtype_dict` must match them. Raises the errors of `tvmlab.load`.
     """
     refuse("frontend.from_tflite", **options)
     from ..frontend.tflite import import_bytes
@@ -89,15 +89,15 @@ def from_pytorch(
 ) -> tuple[ir.IRModule, dict[str, Any]]:
     """Import a PyTorch model as a module, and its weights.
 
-    Weights are parameters of ``main``, with the names of the model's ``state_dict``. Raises the
-    errors of `tvmlab.load`, and `RelayError` for other arguments of Relay's.
+    The weights are parameters of ``main``, with the names of the model's ``state_dict``. Raises the
+    errors of `tvmlab.load`, and `RelayError` for Relay's other arguments.
 
     Parameters
     ----------
     script_module : torch.export.ExportedProgram, torch.jit.ScriptModule or torch.nn.Module
-        The model. A result of ``torch.jit.trace``, as for Relay, and a module are exported first.
+        The model. A module, or a result of ``torch.jit.trace`` as for Relay, is exported first.
     input_infos : sequence of (str, shape) or (str, (shape, dtype))
-        The inputs' names, shapes and dtypes, in order; `default_dtype` is for those without.
+        The inputs' names, shapes and dtypes, in order; inputs without a dtype get `default_dtype`.
     """
     refuse("frontend.from_pytorch", custom_convert_map=custom_convert_map, **options)
     from ..frontend.pytorch import import_program
@@ -111,7 +111,7 @@ def from_pytorch(
 
 
 def _expect(mod: ir.IRModule, given: Mapping[str, Any] | None, read: Callable[[Any], Any]) -> None:
-    """Refuse shapes or dtypes of inputs that are not the model's own."""
+    """Refuse shapes or dtypes of inputs that differ from the model's."""
     for param in mod["main"].params:
         real = read(param.ty)
         wanted = (given or {}).get(param.name, real)
@@ -125,7 +125,7 @@ def _shape(type_: Any) -> tuple[int | str, ...]:
 
 
 def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
-    """Convert Relay's shapes, where each `Any` and -1 is a size of its own, known at run time."""
+    """Convert Relay's sizes; each `Any` or -1 becomes a separate size that is known at run time."""
     base = "".join(c if c.isalnum() else "_" for c in name)
     return tuple(
         f"{base}_{index}" if isinstance(size, tirx.Var) or size == -1 else int(size)
@@ -141,12 +141,12 @@ def _info(info: Any, default: str) -> tuple[str, tuple[int, ...], str]:
             shape, default = shape
         return str(name), tuple(int(size) for size in shape), str(default)
     except (TypeError, ValueError) as error:
-        what = 'an input is given as (name, shape) or (name, (shape, "float32"))'
+        what = 'an input must be (name, shape) or (name, (shape, "float32"))'
         raise RelayError(what, where=repr(info)) from error
 
 
 def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> Any:
-    """Export a model that is not an exported program yet."""
+    """Export a model that is not yet an exported program."""
     torch = need("torch", extra="torch")
     if isinstance(model, torch.export.ExportedProgram):
         return model
@@ -159,29 +159,29 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
         if isinstance(model, torch.jit.ScriptModule):
             from torch._export.converter import TS2EPConverter
 
-            # The converter leaves sizes open that it can; exporting again settles them.
+            # The converter leaves sizes symbolic if it can; exporting again fixes them.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # one for each buffer of a batch normalization
                 model = TS2EPConverter(model, samples).convert().module()
         return torch.export.export(model, samples)
-    except Exception as error:  # tracing raises whatever the model does
+    except Exception as error:  # tracing a model can raise any class
         raise ModelError(
             f"the model cannot be exported: {str(error).strip().splitlines()[0]}",
             where=type(model).__name__,
-            fix="call torch.export.export(module.eval(), (example_input,)) and give its result",
+            fix="pass the result of torch.export.export(module.eval(), (example_input,))",
         ) from error
 
 
 def _detached(
     mod: ir.IRModule, inputs: Sequence[str] = (), weights: Mapping[str, str] | None = None
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Remove the values of weights from ``main``, and rename its parameters as in Relay."""
+    """Remove the values of the weights from ``main``, and rename its parameters as in Relay."""
     main = mod["main"]
     values = list(main.attrs.get("params", []))
     count = len(main.params) - len(values)
     old = [param.name for param in main.params]
     if inputs and len(inputs) != count:
-        what = f"the model has {count} inputs, {len(inputs)} were named"
+        what = f"the model has {count} inputs, but input_infos names {len(inputs)}"
         raise RelayError(what, where=", ".join(old), fix="name each input once, in order")
     held = [(weights or {}).get(name, name) for name in old[count:]]
     names = [*(inputs or old[:count]), *held]

@@ -1,4 +1,4 @@
-"""Relay's graph executor, over `tvmlab.Executable`."""
+"""Relay's graph executor on top of `tvmlab.Executable`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .expr import refuse
 
 
 def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
-    """Make a `GraphModule` of the graph, the library and a device; the graph is in the library."""
+    """Make a `GraphModule` of a library on a device; the library contains the graph."""
     return GraphModule(libmod["default"](device))
 
 
 class Started(NamedTuple):
-    """The result of ``lib["default"](device)``, for `GraphModule`."""
+    """Result of ``lib["default"](device)``, for `GraphModule`."""
 
     executable: Executable
     bound: Collection[str]
@@ -31,14 +31,14 @@ class Started(NamedTuple):
 class GraphModule:
     """A compiled model on a device: set inputs, run, get outputs.
 
-    `module` is what ``lib["default"](device)`` returned. An input holds zeros until it is set.
+    `module` is the result of ``lib["default"](device)``. An input is all zeros until it is set.
     """
 
     def __init__(self, module: Any) -> None:
         self._started: Any = getattr(module, "_started", module)
         if not isinstance(self._started, Started):
-            what = f"GraphModule runs what relay.build made, not a {type(module).__name__}"
-            raise RelayError(what, fix='give lib["default"](device)')
+            what = f"GraphModule runs a module of relay.build, not a {type(module).__name__}"
+            raise RelayError(what, fix='pass lib["default"](device)')
         self._executable, self._bound, self.device = self._started
         self._inputs = self._executable.signature.inputs
         self._outputs: list[Any] | None = None
@@ -49,14 +49,14 @@ class GraphModule:
 
     @property
     def module(self) -> GraphModule:
-        """The module itself, whose packed functions are its methods."""
+        """The module itself, because its methods serve as packed functions."""
         return self
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Set inputs by number or name; like Relay, values are converted to the input's dtype.
+        """Set inputs by number or name; as in Relay, values are converted to the input's dtype.
 
-        Of the inputs in `params`, parameters that ``relay.build`` made constants are ignored, as in
-        Relay. Raises `InputError` where there is no such input, or the shape does not fit.
+        Inputs in `params` that ``relay.build`` made constants are ignored, as in Relay. Raises
+        `InputError` if there is no such input, or if the shape does not fit.
         """
         chosen: dict[Any, Any] = {} if key is None else {key: value}
         chosen |= {name: array for name, array in params.items() if name not in self._bound}
@@ -74,16 +74,16 @@ class GraphModule:
         return known.index(key)
 
     def set_input_zero_copy(self, key: int | str, value: Any) -> None:
-        """Read an input from the caller's tensor in each run, without a conversion.
+        """Read an input from the caller's tensor in each run, without conversion.
 
-        Raises `InputError` where it has another dtype or shape, or there is no such input.
+        Raises `InputError` if the tensor has another dtype or shape, or if there is no such input.
         """
         index = self._index(key)
         Signature(self._inputs[index : index + 1]).bind((value,), {})
         self._values[index] = value
 
     def run(self, **input_dict: Any) -> None:
-        """Run the model, after setting the inputs given."""
+        """Set the inputs in `input_dict`, then run the model."""
         self.set_input(**input_dict)
         found = self._executable(*self._arguments())
         self._outputs = [tvm.runtime.tensor(array, self.device) for array in _flat(found)]
@@ -96,13 +96,13 @@ class GraphModule:
         return self._values
 
     def outputs(self) -> list[Any]:
-        """Return all outputs of the last run; run first where there was none."""
+        """Return all outputs of the last run; run the model first if it has not run."""
         if self._outputs is None:
             self.run()
         return self._outputs or []
 
     def get_num_outputs(self) -> int:
-        """Count the outputs; the fields of tuples count each."""
+        """Count the outputs; each field of a tuple is one output."""
         return len(self.outputs())
 
     def get_num_inputs(self) -> int:
@@ -118,7 +118,7 @@ class GraphModule:
     def get_output(self, index: int, out: Any = None) -> Any:
         """Return an output of the last run as a tensor, or copy it into `out`.
 
-        Raises `InputError` where there is no output of that number.
+        Raises `InputError` if there is no output with that number.
         """
         outputs = self.outputs()
         if not 0 <= index < len(outputs):
@@ -132,13 +132,13 @@ class GraphModule:
     def time_evaluator(
         self, func_name: str, dev: Any, number: int = 10, repeat: int = 1, **_: Any
     ) -> Callable[[], BenchmarkResult]:
-        """Make a function that times ``"run"``, without the copies of inputs and outputs.
+        """Make a function that times ``"run"`` without the copies of inputs and outputs.
 
-        The function takes `repeat` samples of `number` runs, and returns seconds. Relay's other
-        options have no effect. Raises `RelayError` for another function.
+        The returned function takes `repeat` samples of `number` runs, and returns seconds per run.
+        Relay's other options have no effect. Raises `RelayError` for another function.
         """
         if func_name != "run":
-            what = f"a packed function {func_name!r} of a module is not timed here"
+            what = f"cannot time the packed function {func_name!r} of a module"
             raise RelayError(what, fix="time 'run'")
         time = self._executable.time
         return lambda: BenchmarkResult(
@@ -156,8 +156,8 @@ class GraphModule:
         end_to_end: bool = False,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """Time the model as `time_evaluator` does, after setting the inputs in `kwargs`."""
-        fix = "time set_input, run and get_output with time.perf_counter"
+        """Set the inputs in `kwargs`, then time the model like `time_evaluator`."""
+        fix = "measure set_input, run and get_output with time.perf_counter"
         refuse("GraphModule.benchmark", fix, end_to_end=end_to_end)
         self.set_input(**kwargs)
         return self.time_evaluator(func_name, device, number, repeat)()

@@ -1,4 +1,4 @@
-"""Modules, whose graphs become bindings, and ``tvm.parser``, which reads Relay's text."""
+"""Modules, whose graphs become bindings, and ``tvm.parser``, which reads Relay text."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .expr import Function, as_expr, const, kind, refuse
 
 @kind(ir.IRModule)
 def IRModule(functions: Mapping[Any, Any] | None = None, *_: Any, **__: Any) -> ir.IRModule:
-    """Make a `tvm.IRModule` of functions by name, or an empty one."""
+    """Make a `tvm.IRModule` of functions by name, or an empty module."""
     return normalize(ir.IRModule(dict(functions or {})))
 
 
 def from_expr(
     expr: Any, functions: Mapping[Any, Any] | None = None, type_defs: Any = None
 ) -> ir.IRModule:
-    """Make a module of a function or expression, which becomes ``main`` or its ``global_symbol``.
+    """Make a module of a function or expression, named ``main`` or by its ``global_symbol``.
 
     The free variables of an expression become parameters, in the order of their use. `functions`
-    are further functions, by name or `tvm.ir.GlobalVar`. Raises `RelayError` where a type cannot be
-    inferred, or there are type definitions.
+    contains further functions, by name or `tvm.ir.GlobalVar`. Raises `RelayError` if a type cannot
+    be inferred, or if there are type definitions.
     """
     refuse("IRModule.from_expr", "use tuples", type_defs=type_defs)
     main = as_function(expr)
@@ -46,7 +46,7 @@ IRModule.from_expr = staticmethod(from_expr)
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
-    """Replace variables of a function or a graph; bound parameters of a function go away."""
+    """Replace variables of a function or a graph; bound parameters of a function are removed."""
     values = {var: as_expr(value) for var, value in binds.items()}
     expr = as_expr(expr)
     if not isinstance(expr, relax.Function):
@@ -56,19 +56,19 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
     body = substitute(expr.body, values, infer=False)
     try:
         made = Function(params, body, attrs=expr.attrs)
-    except RelayError:  # the values do not fit: as in Relay, `InferType` says so
+    except RelayError:  # the values do not fit; as in Relay, `InferType` reports that
         return relax.Function(params, body, relax.AnyType(), attrs=expr.attrs)
     return normal(made) if is_normal(expr) else made
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """Make a function's parameters constants, by their names; other names are ignored."""
+    """Bind a function's parameters to constants by name; other names are ignored."""
     values = {var: as_const(params[var.name]) for var in func.params if var.name in params}
     return bind(func, values)
 
 
 def as_const(value: Any) -> Any:
-    """Make a parameter's value a constant of its own dtype, without a copy of a tensor's."""
+    """Make a constant of a parameter's value, with its dtype, and without copying a tensor."""
     if isinstance(value, ir.GenericConst):
         return value
     return const(tvm.runtime.tensor(value) if isinstance(value, np.ndarray) else value)
@@ -80,9 +80,9 @@ def parse(
     init_module: ir.IRModule | None = None,
     init_meta_table: Any = None,
 ) -> ir.IRModule:
-    """Read a module of Relay text, whose constants are in its metadata section.
+    """Read a module of Relay text with its constants in the metadata section.
 
-    Raises `RelayError` where the text cannot be read, or another argument of Relay's is given.
+    Raises `RelayError` if the text cannot be read, or if another argument of Relay is passed.
     """
     fix = "put all functions and constants into the text"
     refuse("parse", fix, init_module=init_module, init_meta_table=init_meta_table)
@@ -93,19 +93,19 @@ fromtext = parse
 
 
 def parse_expr(source: str) -> relax.Expr:
-    """Read one expression: a function, a graph, lets, an operator or a function's name.
+    """Read one expression: a function, a graph, `let` bindings, an operator or a function's name.
 
     Raises `RelayError` for a free variable that the text does not declare with ``free_var``.
     """
     tokens = [token for token in lexer.tokens(source) if token.kind != "VERSION"]
     kinds = [token.kind for token in tokens]
     if kinds[0] == "def":
-        raise RelayError("the text is a module, not an expression", fix="read it with parse")
+        raise RelayError("the text is a module, not an expression", fix="call parse")
     if kinds in (["NAME", "END"], ["GLOBAL", "END"]):
         name = tokens[0].value
         return ir.GlobalVar(name[1:]) if kinds[0] == "GLOBAL" else op.get(name)
     main = _fromtext(source)["main"]
-    # A text is one function where the first closed brace is its end.
+    # A text is one function if its first closing brace is at the end.
     depths = [*accumulate((kind == "{") - (kind == "}") for kind in kinds)]
     closed = [at for at, kind in enumerate(kinds) if kind == "}" and depths[at] == 0]
     if kinds[0] == "fn" and closed[:1] == [len(kinds) - 2]:

@@ -18,7 +18,7 @@ from ..ir.module import explain, infer_type
 from ..qnn.config import requantize_config
 from .expr import Any_, TupleWrapper, as_expr, const
 
-# How many results there are where no type tells.
+# The number of results of calls without a type.
 _RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
 assert operators.__all__, "the table is filled by importing its rows"
 _PACKAGE = __name__.rpartition(".")[0]
@@ -26,7 +26,7 @@ _NUMBERS = (bool, int, float, np.generic)
 
 
 def get(name: str) -> ir.Op:
-    """Return Relax's operator for Relay's name, such as ``"nn.relu"``, or raise `RelayError`."""
+    """Return the Relax operator for a Relay name, such as ``"nn.relu"``, or raise `RelayError`."""
     return ir.Op.get(_row(name).relax)
 
 
@@ -38,9 +38,9 @@ def _row(name: str) -> table.Operator:
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Make the Python function of an operator, by Relay's name, with Relay's arguments.
+    """Make the Python function of an operator by its Relay name, with Relay's arguments.
 
-    The function returns a Relax call, or a `TupleWrapper` of a call with several results.
+    The function returns a Relax call, or a `TupleWrapper` for a call with several results.
     """
     row = _row(name)
     signature = _signature(row)
@@ -61,7 +61,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def _signature(row: table.Operator) -> inspect.Signature:
-    """Put a row's operands and attributes into the order of Relay's Python function."""
+    """Order a row's operands and attributes as Relay's Python function does."""
     defaults = {item.name: item.default for item in row.attributes} | (row.defaults or {})
     names = row.signature or (*row.operands, *(item.name for item in row.attributes))
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -69,7 +69,7 @@ def _signature(row: table.Operator) -> inspect.Signature:
     for name in names:
         default = defaults.get(name, table.REQUIRED)
         if default is table.REQUIRED:
-            # After an argument with a default, Python takes one without by its name only.
+            # In Python, a required argument after an optional one is keyword-only.
             kind = inspect.Parameter.KEYWORD_ONLY if optional else kind
             parameters.append(inspect.Parameter(name, kind))
         else:
@@ -91,9 +91,9 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
     _infer_weight_types(row.name, operands, attributes)
     made = infer_type(_read(row, list(operands.values()), attributes))
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
-    if row.name == "nn.dropout":  # Relay's function returns the first result alone
+    if row.name == "nn.dropout":  # Relay's function returns only the first result
         return TupleWrapper(made, size or 1)[0]
-    annotation = row.name.startswith("annotation.")  # it returns its argument
+    annotation = row.name.startswith("annotation.")  # such a call returns its argument
     return made if size is None or annotation else TupleWrapper(made, size)
 
 
@@ -105,13 +105,13 @@ def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) 
     except Exception as error:  # Relax's functions check their arguments in many ways
         what = error.what if isinstance(error, TvmlabError) else explain(error)
         raise RelayError(
-            f"these arguments do not make the operator: {what}",
+            f"the operator does not take these arguments: {what}",
             where=f"relay.{row.name} of {', '.join(str(one.ty) for one in operands)}, {attributes}",
         ) from error
 
 
 def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
-    """Count the results of a call without a type; None for one."""
+    """Count the results of a call without a type; None for a single result."""
     if row.name == "split":
         sections = attributes["indices_or_sections"]
         return sections if isinstance(sections, int) else len(sections) + 1
@@ -119,7 +119,7 @@ def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
 
 
 def _operand(value: Any, can_be_number: bool) -> relax.Expr:
-    if isinstance(value, TupleWrapper):  # Relay's functions take it apart, as any sequence
+    if isinstance(value, TupleWrapper):  # unpacked, as Relay unpacks any sequence
         value = [value[index] for index in range(len(value))]
     return const(value) if can_be_number and isinstance(value, _NUMBERS) else as_expr(value)
 
@@ -143,36 +143,36 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
 
 
 def _is_fixed(value: ir.Expr) -> bool:
-    """Return whether an expression is a number, or a shape of such (``checked_type.shape``)."""
+    """Return whether an expression is a number, or a shape of numbers (``checked_type.shape``)."""
     if isinstance(value, relax.ShapeExpr):
         return all(isinstance(size, tirx.IntImm) for size in value.values)
     return isinstance(value, (tirx.IntImm, tirx.FloatImm))
 
 
 def _digits(value: float) -> float:
-    """Return the shortest digits of a float32, because comparisons of attributes are exact today.
+    """Return the shortest digits of a float32, because today's comparisons of attributes are exact.
 
-    A pattern's callback that reads epsilon from the model then makes what 1e-5 makes.
+    A pattern's callback that copies epsilon from the model then makes the same call as 1e-5.
     """
-    if not abs(value) < 1e30:  # the largest float32, rounded up, would be none
+    if not abs(value) < 1e30:  # the largest float32, rounded up, would overflow
         return value
     single = np.float32(value)
     return float(str(single)) if float(single) == value else value
 
 
-# Vectors as long as the axis of the data.
+# Operands that are vectors as long as the axis of the data.
 _VECTORS = {
     "nn.bias_add": ("bias",),
     "nn.batch_norm": ("gamma", "beta", "moving_mean", "moving_var"),
 }
-# The axis of a kernel that groups divide.
+# The kernel axis whose size is divided by the number of groups.
 _KERNELS = {"nn.conv1d": "I", "nn.conv2d": "I", "nn.conv3d": "I", "nn.conv2d_transpose": "O"}
 
 
 def _infer_weight_types(
     name: str, operands: Mapping[str, relax.Expr], attributes: dict[str, Any]
 ) -> None:
-    """Set the types of operands that are variables without one, as Relay's inference did."""
+    """Infer the types of variables without one that are operands, as Relay's inference did."""
     if all(graph.has_type(value) for value in operands.values()):
         return
     for key, shape in _weight_shapes(name, operands, attributes).items():
@@ -186,7 +186,7 @@ def _infer_weight_types(
 def _weight_shapes(
     name: str, operands: Mapping[str, relax.Expr], a: dict[str, Any]
 ) -> dict[str, list[Any]]:
-    """Find the shapes of weights; a size that nothing determines is a new variable."""
+    """Return the shapes of weights; a size that nothing determines is a new variable."""
 
     def size(axis: int) -> Any:
         shape = getattr(operands["data"].ty, "shape", None)
@@ -201,7 +201,7 @@ def _weight_shapes(
     if name not in _KERNELS or a["kernel_size"] is None:
         return {}
     data_layout, layout = a["data_layout"], a["kernel_layout"]
-    if not (data_layout + layout).isalpha():  # parts of axes
+    if not (data_layout + layout).isalpha():  # an axis is split
         return {}
     sizes = {"I": size(data_layout.index("C")), "O": a["channels"]}
     grouped = _KERNELS[name]
@@ -220,7 +220,7 @@ def _unknown(name: str) -> RelayError:
 
 
 class Namespace(ModuleType):
-    """A module whose names are the operators with one prefix, made when they are first used."""
+    """A module of the operators with one prefix, each made on its first use."""
 
     def __init__(self, name: str, prefix: str) -> None:
         super().__init__(name, f"Relay's operators ``{prefix or 'add'}...``.")
@@ -239,14 +239,14 @@ class Namespace(ModuleType):
             return value
         if any(known.startswith(whole + ".") for known in table.names()):
             return namespace(f"{self.__name__}.{name}", whole + ".")
-        # Relay's op.op and op.tensor hold what `op` shows, and so do ours.
+        # Relay's op.op and op.tensor have the names that `op` has, and so do these.
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise _unknown(whole)
 
 
 class _Make:
-    """The functions beneath Relay's, ``relay.op._make``: operands, then all attributes."""
+    """Relay's low-level functions, ``relay.op._make``: all operands, then all attributes."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -258,7 +258,7 @@ class _Make:
 
 
 def namespace(name: str, prefix: str) -> Namespace:
-    """Make, or find, the module of the operators that begin with a prefix."""
+    """Return the module of the operators with a prefix, and make it on the first call."""
     found = sys.modules.get(name)
     if isinstance(found, Namespace):
         return found
@@ -275,7 +275,7 @@ _TABLES: dict[str, Any] = {}
 
 
 def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None) -> Any:
-    """Register the patterns of a compiler, which ``table()`` returns; without `table`, decorate."""
+    """Register a compiler's patterns, the result of ``table()``; without `table`, decorate."""
 
     def register(made: Callable[[], Any]) -> Callable[[], Any]:
         _TABLES[compiler] = made()
@@ -285,12 +285,12 @@ def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None
 
 
 def get_pattern_table(compiler: str) -> Any:
-    """Return a compiler's table; None where none was registered."""
+    """Return a compiler's pattern table, or None if none is registered."""
     return _TABLES.get(compiler)
 
 
 def _publish() -> None:
-    """Make the modules that code imports by their names, as ``relay.op.annotation``."""
+    """Make the modules that scripts import by name, such as ``relay.op.annotation``."""
     own = sys.modules[__name__].__dict__
     prefixes = {name.partition(".")[0] for name in table.names() if "." in name}
     for prefix in sorted((prefixes | {"annotation", "image", "nn", "vision"}) - {"qnn"}):
@@ -299,13 +299,13 @@ def _publish() -> None:
     for module in ("op", "tensor", "transform", "reduce", "algorithm"):
         own[module] = namespace(f"{__name__}.{module}", "")
     own["op"].get = get
-    # The libraries' own tables of Relay's relay.op.contrib are not carried.
+    # tvmlab does not have the libraries' own pattern tables of relay.op.contrib.
     own["contrib"] = contrib = ModuleType(f"{__name__}.contrib")
     for function in (register_pattern_table, get_pattern_table):
         setattr(contrib, function.__name__, function)
     contrib.register = contrib  # type: ignore[attr-defined]
     sys.modules |= {f"{__name__}.contrib": contrib, f"{__name__}.contrib.register": contrib}
-    # Relay's relay.qnn holds every name of relay.qnn.op, so both are one module here.
+    # Relay's relay.qnn has every name of relay.qnn.op, so both are one module here.
     qnn = sys.modules[f"{_PACKAGE}.qnn.op"] = namespace(f"{_PACKAGE}.qnn", "qnn.")
     qnn.__dict__.update(op=qnn, requantize_config=requantize_config)
 

@@ -1,4 +1,4 @@
-"""Relay's ways to write a target, an executor and a runtime, as today's."""
+"""Relay's notations for a target, an executor and a runtime."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __path__: list[str] = []  # see gone.ImportFinder
 
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:
-    """Read a target in any of Relay's forms, and for devices that have one, that of the host.
+    """Read a target in any of Relay's notations, with the target of its host if it needs one.
 
-    A target is a string of Relay's time, a `tvm.target.Target` or a description as today. None is
-    the target around it (``with tvm.target.Target(...)``), or the host. Raises `TargetError` for an
+    A target is a string of the Relay era, a `tvm.target.Target` or a description as today. None is
+    the enclosing target (``with tvm.target.Target(...)``), or the host. Raises `TargetError` for an
     unknown target.
     """
     if target is None:
@@ -29,9 +29,9 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
 
 
 class Executor:
-    """What runs a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here.
+    """The executor of a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here.
 
-    Options about where constants lie have no effect. Raises `RelayError` for other options.
+    Options about the placement of constants have no effect. Raises `RelayError` for others.
     """
 
     names: tuple[str, ...] = ("graph", "aot")
@@ -46,7 +46,7 @@ class Executor:
 
 
 class Runtime(Executor):
-    """What a compiled model links with: ``"cpp"``; the one for microcontrollers is gone."""
+    """The runtime of a compiled model: ``"cpp"``; the one for microcontrollers was removed."""
 
     names, idle = ("cpp",), ()
 

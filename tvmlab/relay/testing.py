@@ -1,6 +1,6 @@
 """Relay's helpers for tests, and two of its networks, whose parameters have Relay's names.
 
-The ResNet is that of "Identity Mappings in Deep Residual Networks".
+The ResNet is the network of "Identity Mappings in Deep Residual Networks".
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
 
 
 def _fill(name: str, array: np.ndarray) -> None:
-    """Fill a parameter by the end of its name: weights as Xavier does, the rest with 0 or 1."""
+    """Fill a parameter by the suffix of its name: weights as Xavier does, others with 0 or 1."""
     if name.endswith("weight") and array.ndim >= 2:
-        # A depthwise kernel sees one channel, whatever its shape says.
+        # A depthwise kernel has one input channel, regardless of its shape.
         seen = 1 if "depthwise" in name else (array.shape[0] + array.shape[1]) / 2
         limit = np.sqrt(3 / (np.prod(array.shape[2:]) * seen))
         array[:] = np.random.uniform(-limit, limit, array.shape)  # noqa: NPY002 - see the seed
@@ -37,7 +37,7 @@ def _fill(name: str, array: np.ndarray) -> None:
     kind = next((kind for kind in _VALUES if name.endswith(kind)), None)
     if kind is None:
         fix = "end it in weight, bias, beta, gamma, mean or var, or give an initializer"
-        raise RelayError(f"there is no rule for the values of {name!r}", fix=fix)
+        raise RelayError(f"there are no default values for {name!r}", fix=fix)
     array[:] = _VALUES[kind]
 
 
@@ -46,7 +46,7 @@ def create_workload(
     initializer: Callable[[str, np.ndarray], None] | None = None,
     seed: int = 0,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Make a typed module of a network, and values for its parameters but ``data``.
+    """Make a typed module of a network, and values for its parameters except ``data``.
 
     ``initializer(name, array)`` fills an array, by default as Relay's `Xavier` does.
     """
@@ -63,7 +63,7 @@ def create_workload(
 
 
 def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> relax.Expr:
-    """Run a pass, or several, on a function or a graph, and return the new one."""
+    """Run a pass, or several passes, on a function or a graph, and return the result."""
     if isinstance(opt_pass, (list, tuple)):
         opt_pass = tvm.transform.Sequential(opt_pass)
     expr = as_expr(expr)
@@ -77,24 +77,24 @@ def run_infer_type(expr: Any) -> relax.Expr:
 
 
 def batch_norm_infer(data: relax.Expr, name: str = "", **kwargs: Any) -> Any:
-    """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on."""
+    """Apply batch normalization with the parameters ``NAME_gamma``, ``NAME_beta`` and so on."""
     keys = ("gamma", "beta", "moving_mean", "moving_var")
     return op.nn.batch_norm(data, *(var(f"{name}_{key}") for key in keys), **kwargs)[0]
 
 
 def conv2d(data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any) -> Any:
-    """Convolve, with a parameter ``NAME_weight`` where no weight is given."""
+    """Convolve with a parameter ``NAME_weight`` if no weight is passed."""
     return op.nn.conv2d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
 
 
 def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -> Any:
-    """Multiply with ``NAME_weight`` and add ``NAME_bias``."""
+    """Multiply by ``NAME_weight`` and add ``NAME_bias``."""
     product = op.nn.dense(data, var(f"{name}_weight"), units=units)
     return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
 
 
 def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1) -> Any:
-    """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
+    """Convolve with a square kernel and padding that keeps the image size for a stride of 1."""
     window = {"kernel_size": size, "padding": size // 2, "strides": stride}
     return conv2d(x, name=name, channels=channels, **window)
 
@@ -109,7 +109,7 @@ def _mlp(
     image_shape: tuple[int, ...] = (1, 28, 28),
     dtype: str = "float32",
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Make a perceptron of 128, 64 and `num_classes` units."""
+    """Make a multilayer perceptron with 128, 64 and `num_classes` units."""
     x = op.nn.batch_flatten(var("data", shape=(batch_size, *image_shape), dtype=dtype))
     for number, units in enumerate((128, 64), 1):
         x = op.nn.relu(dense_add_bias(x, units, f"fc{number}"))
@@ -126,7 +126,7 @@ def _resnet(
     image_shape: tuple[int, ...] = (3, 224, 224),
     dtype: str = "float32",
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Make the second ResNet, of 18 or 34 layers, for images above 32 pixels."""
+    """Make a ResNet (version 2) of 18 or 34 layers, for images larger than 32 pixels."""
     if num_layers not in _UNITS or image_shape[1] <= 32:
         what = f"there is no ResNet of {num_layers} layers for images of {image_shape}"
         raise RelayError(what, fix="use 18 or 34 layers, and images above 32 pixels")
@@ -148,7 +148,7 @@ def _resnet(
 
 
 def _module(make: Callable[..., Any]) -> ModuleType:
-    """Make Relay's module of a network."""
+    """Make a module with the functions of a Relay network."""
     name = f"{__name__}.{make.__name__[1:]}"
     module = sys.modules[name] = ModuleType(name, make.__doc__)
     module.get_workload = make  # type: ignore[attr-defined]
@@ -156,7 +156,7 @@ def _module(make: Callable[..., Any]) -> ModuleType:
 
 
 mlp, resnet = _module(_mlp), _module(_resnet)
-# Relay's relay.testing.init and layers hold names that are here.
+# Relay's relay.testing.init and layers have names that are in this module.
 init = layers = sys.modules[__name__]
 sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}
 

@@ -1,7 +1,7 @@
-"""Relay's passes, each over today's, with Relay's names and optimization levels.
+"""Relay's passes on top of Relax passes, with Relay's names and optimization levels.
 
 Every pass first turns graphs into bindings (`tvmlab.ir.module.normalize`), so that it also takes
-a module that was filled by hand.
+a module whose functions were added by hand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["AnnotateTarget", "MergeCompilerRegions", "MergeComposite", "ModulePa
 
 
 def _made_of(name: str, level: int, *passes: Any) -> Pass:
-    """Chain functions of modules into one pass with Relay's name and level."""
+    """Chain functions on modules into one pass with Relay's name and level."""
 
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
         return functools.reduce(lambda mod, one: one(mod), passes, normalize(mod))
@@ -57,15 +57,15 @@ def function_pass(
     required: Sequence[str] | None = None,
     traceable: bool = False,
 ) -> Any:
-    """Make a pass of ``pass_func(func, mod, ctx)``, which returns the new function.
+    """Make a pass from ``pass_func(func, mod, ctx)``, which returns the new function.
 
-    A class has the function as its method ``transform_function``. Without `pass_func` a decorator
-    is returned. Raises `RelayError` without `opt_level`, from which the pass runs; `required` are
-    the passes that have to run before.
+    For a class, the function is its method ``transform_function``. Without `pass_func`, returns a
+    decorator. Raises `RelayError` without `opt_level`, the lowest level at which the pass runs;
+    `required` lists the passes that must run before.
     """
     if opt_level is None:
-        fix = "give it: @function_pass(opt_level=0)"
-        raise RelayError("a pass has an optimization level", fix=fix)
+        fix = "pass it: @function_pass(opt_level=0)"
+        raise RelayError("the argument opt_level is missing", fix=fix)
 
     def make(given: Any) -> Any:
         if not inspect.isclass(given):
@@ -93,21 +93,21 @@ def InferType() -> Pass:
     return _made_of("InferType", 0)
 
 
-# Every Relax module has this form.
+# Every Relax module already has this form.
 ToANormalForm = ToGraphNormalForm = InferType
 
 
 def FoldConstant(fold_qnn: bool = False) -> Pass:
-    """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`."""
+    """Evaluate expressions of constants, with `tvm.relax.transform.FoldConstant`."""
     return _made_of("FoldConstant", 2, relax.transform.FoldConstant())
 
 
 def SimplifyInference() -> Pass:
-    """Decompose batch normalizations and drop dropout.
+    """Decompose batch normalization and drop dropout.
 
     As in Relay, batch normalization becomes ``multiply`` and ``add`` of one scale and one shift per
-    channel, so that `FoldConstant` and `FoldScaleAxis` leave the ``add`` alone, which tables of
-    patterns look for behind a convolution. A use of a dropout's mask keeps the dropout.
+    channel, so that `FoldConstant` and `FoldScaleAxis` keep the ``add``, which pattern tables
+    match after a convolution. A dropout whose mask is used is kept.
     """
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
@@ -126,7 +126,7 @@ def SimplifyInference() -> Pass:
 
 
 def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
-    """Write a batch normalization as ``multiply`` and ``add``, not in training or without types."""
+    """Expand batch normalization to ``multiply`` and ``add``; not in training or without types."""
     data, gamma, beta, mean, variance = call.args
     attrs, rank = call.attrs, data.ty.ndim
     if attrs.training or rank < 0 or any(not graph.has_type(arg) for arg in call.args):
@@ -144,7 +144,7 @@ def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
-    """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`."""
+    """Drop unused bindings, with `tvm.relax.transform.DeadCodeElimination`."""
 
     def run(mod: ir.IRModule) -> ir.IRModule:
         names = [var.name_hint for var, f in mod.functions.items() if isinstance(f, relax.Function)]
@@ -154,7 +154,7 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
-    """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`."""
+    """Compute equal expressions once, with `tvm.relax.transform.EliminateCommonSubexpr`."""
     name = "EliminateCommonSubexpr"
     refuse(name, "leave it out, or write the pass with tvm.relax.PyExprMutator", fskip=fskip)
     return _made_of(name, 3, relax.transform.EliminateCommonSubexpr())
@@ -165,8 +165,8 @@ def FakeQuantizationToInteger(
 ) -> Pass:
     """Compute the operators between dequantize and quantize in integers.
 
-    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options;
-    `tvmlab.qnn.analysis.float_operators` lists what stayed in float.
+    Calls `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options;
+    `tvmlab.qnn.analysis.float_operators` lists the operators that remain in float.
     """
     name = "FakeQuantizationToInteger"
     refuse(name, hard_fail=hard_fail, use_qat=use_qat, optional_qnn_ops=optional_qnn_ops)
@@ -174,15 +174,15 @@ def FakeQuantizationToInteger(
 
 
 def FoldScaleAxis() -> Pass:
-    """Fold scales per channel into convolutions: `tvmlab.ir.batch_norm.FoldBatchNorm`."""
+    """Fold scales per channel into convolutions, with `tvmlab.ir.batch_norm.FoldBatchNorm`."""
     return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
-    """Change the layouts of operators; over `tvm.relax.transform.ConvertLayout`.
+    """Change the layouts of operators, with `tvm.relax.transform.ConvertLayout`.
 
-    `desired_layouts` has by Relay's operator, else `RelayError`, the data's and the kernel's
-    layout: ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is the kernel's that Relay takes.
+    `desired_layouts` maps Relay's operators to the layouts of the data and the kernel, such as
+    ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is Relay's kernel layout. Else `RelayError`.
     """
     wanted = {}
     for name, layouts in desired_layouts.items():
@@ -193,11 +193,11 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
 
 
 _KERNELS = {"NHWC": "HWIO", "HWNC": "HWOI"}
-"""The layouts of kernels that Relay takes beside layouts of data other than ``NCHW``."""
+"""Relay's default kernel layouts for data layouts other than ``NCHW``."""
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
-    """Make groups of operators one function each, of TIR: `tvm.relax.transform.FuseOps`."""
+    """Group operators into fused functions, with `tvm.relax.transform.FuseOps`."""
     passes = relax.transform
     fuse = passes.FuseOps(fuse_opt_level) if fuse_opt_level >= 0 else passes.FuseOps()
     return _made_of("FuseOps", 0, passes.LegalizeOps(), passes.AnnotateTIROpPattern(), fuse)

@@ -14,7 +14,7 @@ from ..table import Written as Written
 from ..types import Tensor, plain, view
 
 Dims = list[Any]
-"""Sizes: integers where they are known, TIR expressions where they are symbols."""
+"""Sizes: integers if they are known, TIR expressions if they are symbolic."""
 
 
 def _view(given: ir.Type, what: str = "the operand") -> Tensor:
@@ -23,35 +23,35 @@ def _view(given: ir.Type, what: str = "the operand") -> Tensor:
 
 
 def dims(given: ir.Type) -> Dims | None:
-    """Return a tensor's sizes, or None where its shape is unknown."""
+    """Return a tensor's sizes, or None if its shape is unknown."""
     return _view(given).shape
 
 
 def rank(given: ir.Type) -> int | None:
-    """Return how many axes a tensor has, or None where that is unknown."""
+    """Return a tensor's number of axes, or None if it is unknown."""
     ndim = _view(given).ndim
     return None if ndim < 0 else ndim
 
 
 def dtype(given: ir.Type) -> str:
-    """Return a tensor's dtype, or "" where it is unknown."""
+    """Return a tensor's dtype, or "" if it is unknown."""
     return _view(given).dtype
 
 
 def need_dims(given: ir.Type, what: str) -> Dims:
-    """Return a tensor's sizes; `RelayError` where they are unknown."""
+    """Return a tensor's sizes; raise `RelayError` if they are unknown."""
     shape: Dims = _need(_view(given, what).shape, "shape", what)
     return shape
 
 
 def need_rank(given: ir.Type, what: str) -> int:
-    """Return how many axes a tensor has; `RelayError` where that is unknown."""
+    """Return a tensor's number of axes; raise `RelayError` if it is unknown."""
     ndim = _view(given, what).ndim
     return int(_need(None if ndim < 0 else ndim, "shape", what))
 
 
 def need_dtype(given: ir.Type, what: str) -> str:
-    """Return a tensor's dtype; `RelayError` where it is unknown."""
+    """Return a tensor's dtype; raise `RelayError` if it is unknown."""
     return str(_need(_view(given, what).dtype or None, "dtype", what))
 
 
@@ -64,7 +64,7 @@ def _need(found: Any, noun: str, what: str) -> Any:
 
 
 def axes(given: Sequence[int], ndim: int, what: str) -> list[int]:
-    """Count axes from the front; `RelayError` where one is outside ``[-ndim, ndim)``."""
+    """Count axes from the front; raise `RelayError` for one outside ``[-ndim, ndim)``."""
     for axis in given:
         if not -ndim <= axis < ndim:
             fix = f"give an axis from {-ndim} to {ndim - 1}"
@@ -74,7 +74,7 @@ def axes(given: Sequence[int], ndim: int, what: str) -> list[int]:
 
 
 def ints(given: Any) -> list[int] | None:
-    """Return a shape as a list of integers, or None where one is a symbol."""
+    """Return a shape as a list of integers, or None if it contains a symbol."""
     if not isinstance(given, relax.ShapeExpr):
         return None
     known = all(isinstance(size, tirx.IntImm) for size in given.values)

@@ -1,4 +1,4 @@
-"""Rows for what is computed element by element, and for the two marks of a compiler's part.
+"""Rows for elementwise operators, and for the two annotations of a compiler's region.
 
 As in `topi/{broadcast,elemwise}.h` of TVM 0.18, ``divide`` and ``mod`` of integers truncate, and
 ``round`` takes halves away from zero. Relay's fast operators are the exact ones here.
@@ -34,7 +34,7 @@ for _name in ("exp", "erf", "tanh"):
 
 
 @stands_for("copy", "data")
-@stands_for("annotation.stop_fusion", "data")  # fusion comes after Relay's operators
+@stands_for("annotation.stop_fusion", "data")  # fusion runs after these operators are expanded
 def _copy(data: relax.Expr) -> relax.Expr:
     return data
 
@@ -65,7 +65,7 @@ _logarithm(10)
 def _clip_back(call: relax.Call) -> Written | None:
     data, *limits = call.args
     for limit in limits:
-        # These are the dtypes of Python's numbers; Relay cannot express other ones.
+        # These are the dtypes of Python's numbers; Relay cannot express others.
         whole = isinstance(limit, tirx.IntImm) and str(limit.ty) == "int64"
         if not whole and not (isinstance(limit, tirx.FloatImm) and str(limit.ty) == "float64"):
             return None
@@ -88,7 +88,7 @@ def _cast_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
 
 
 def _where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr | None:
-    """Use Relax's own for a condition of booleans; Relay takes numbers too, of which 0 is false."""
+    """Use Relax's `where` for a boolean condition; Relay also takes numbers, with 0 as false."""
     return op.where(condition, x, y) if dtype(condition.ty) in ("", "bool") else None
 
 

@@ -1,7 +1,7 @@
-"""Rows for windows over images: convolutions, pooling, resizing, channels moved into space.
+"""Rows for windows over images: convolutions, pooling, resizing and moving channels into space.
 
 The sources are src/relay/op/nn/{convolution,pooling,upsampling,nn}.cc and image/resize.cc of TVM
-0.18. Relax has no ``channels`` and ``kernel_size`` of a convolution: the weight's shape has them.
+0.18. In Relax the weight's shape determines ``channels`` and ``kernel_size`` of a convolution.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _each(value: int, count: int) -> str:
 
 
 def _split_in_parts(layout: str, spatial: str) -> bool:
-    """Return whether a kernel's layout has axes in parts, such as ``OIHW16o``."""
+    """Return whether a kernel's layout has split axes, such as ``OIHW16o``."""
     return sorted(layout) != sorted("OI" + spatial)
 
 
 def _implied(call: relax.Call, spatial: str, times: int = 1) -> Values:
-    """Return ``channels`` and ``kernel_size`` as far as the weight's type tells them."""
+    """Return ``channels`` and ``kernel_size`` as far as the weight's type determines them."""
     layout, weight = str(call.attrs.kernel_layout), view("", "weight", call.args[1].ty)
     if _split_in_parts(layout, spatial) or weight.shape is None or weight.ndim != len(layout):
         return dict.fromkeys(_IMPLIED)
@@ -48,7 +48,7 @@ def _convolution(spatial: str) -> None:
     make = getattr(op.nn, name[3:])
 
     def needs_ours(data: relax.Expr, kernel: relax.Expr, a: Values) -> bool:
-        """Check a convolution, and return whether Relax's own would lose or refuse it."""
+        """Check a convolution, and return whether Relax would lose or refuse an attribute."""
         if _split_in_parts(a["kernel_layout"], spatial):
             return False
         x, w = view(name, "data", data.ty), view(name, "weight", kernel.ty)
@@ -57,7 +57,7 @@ def _convolution(spatial: str) -> None:
         if sorted(a["data_layout"]) != sorted("NC" + spatial):
             return False
         if w.ndim != len(a["kernel_layout"]) and not graph.has_type(data):
-            return False  # wrong, which comes out where types are inferred
+            return False  # an error that type inference reports later
         convolution(x, w, spatial, a)
         sizes = dict(zip(a["kernel_layout"], w.shape, strict=True))
         channels = x.shape[a["data_layout"].index("C")] if x.shape else None
@@ -70,7 +70,7 @@ def _convolution(spatial: str) -> None:
 
     def expand(data: relax.Expr, weight: relax.Expr, **a: Any) -> relax.Expr:
         if needs_ours(data, weight, a | dict.fromkeys(_IMPLIED)):
-            # Relay's depthwise weight, (channels, multiplier), is (channels * multiplier, 1) here.
+            # Relay's depthwise weight, (channels, multiplier), becomes (channels * multiplier, 1).
             layout = a["kernel_layout"]
             sizes = dict(zip(layout, weight.ty.shape, strict=True))
             shape = [sizes["O"] * sizes["I"], 1, *(sizes[axis] for axis in spatial)]
@@ -85,7 +85,7 @@ def _convolution(spatial: str) -> None:
     native(
         name,
         "data weight",
-        # The default padding of Relay's one-dimensional convolution has both sides.
+        # The default padding of Relay's one-dimensional convolution has values for both sides.
         f"strides:ints={_each(1, n)} padding:ints={_each(0, max(n, 2))} "
         f"dilation:ints={_each(1, n)} groups:int=1 channels:int=None kernel_size:ints=None "
         f"data_layout:str=NC{spatial} kernel_layout:str=OI{spatial} out_layout:str= out_dtype:str=",
@@ -140,7 +140,7 @@ def _pool(spatial: str, kind: str) -> None:
 
 
 def _same_windows(name: str, spatial: str, data: Tensor, a: Values) -> None:
-    """Refuse the windows that Relay counts and Relax leaves out: all in the padding at the end."""
+    """Refuse windows that Relay counts and Relax omits: those in the padding at the end."""
     if data.shape is None or sorted(a["layout"]) != sorted("NC" + spatial):
         return
     for i, pads in enumerate(padding(a["padding"], len(spatial), name)):
@@ -191,7 +191,7 @@ def _resize2d(data: relax.Expr, size: list[int] | None, roi: Any, **a: Any) -> r
     if not size:
         raise RelayError("image.resize2d has no size", where="image.resize2d, attribute size")
     region = tuple(float(edge) for edge in roi) if roi else None
-    # An empty rounding method is one of Relax's, not its default.
+    # An empty rounding method is a method of Relax, not its default.
     given = arguments(a) | {"rounding_method": a["rounding_method"]}
     return op.image.resize2d(data, relax.ShapeExpr(size), region, **given)
 
@@ -234,7 +234,7 @@ def _upsampling(data: relax.Expr, **a: Any) -> relax.Expr:
         data,
         relax.ShapeExpr(shape),
         layout=a["layout"],
-        # Relay calls them bilinear and bicubic, Relax linear and cubic.
+        # Relay's names are bilinear and bicubic, Relax's are linear and cubic.
         method=a["method"].removeprefix("bi"),
         coordinate_transformation_mode="align_corners" if a["align_corners"] else "asymmetric",
         rounding_method="",

@@ -1,4 +1,4 @@
-"""Rows for operators that pick elements by their places, or make tensors of values and shapes.
+"""Rows for operators that select elements by index, or make tensors from values and shapes.
 
 The sources are `src/relay/op/tensor/transform.cc` and `topi/transform.h` of TVM 0.18.
 """
@@ -30,7 +30,7 @@ def _strided_slice(
         what = f"begin, end and axes of one length, not {begin}, {end}, {over}"
         raise RelayError(f"strided_slice needs {what}", where="strided_slice")
     if strides is not None and len(strides) > len(begin) > 0:
-        what = f"strided_slice has {len(begin)} places to begin and strides {strides}"
+        what = f"strided_slice has {len(begin)} begins and the strides {strides}"
         raise RelayError(what, where="strided_slice")
     if slice_mode == "size":
         shape, strides = need_dims(data.ty, "strided_slice data"), None
@@ -43,9 +43,9 @@ def _strided_slice(
             for length, first, size in zip(whole, begin, end, strict=True)
         ]
     elif slice_mode != "end":
-        what, fix = f"strided_slice knows no mode {slice_mode!r}", 'give slice_mode="end" or "size"'
+        what, fix = f"strided_slice has no mode {slice_mode!r}", 'give slice_mode="end" or "size"'
         raise RelayError(what, where="strided_slice", fix=fix)
-    # One stride of 1 is how Relay says that there are none, and Relax by leaving them out.
+    # In Relay a single stride of 1 means no strides, which Relax omits.
     if strides is None or (strides == [1] and len(begin) != 1):
         return op.strided_slice(data, over, begin, end)
     return op.strided_slice(data, over, begin, end, strides + [1] * (len(begin) - len(strides)))
@@ -64,7 +64,7 @@ def _slice_known(call: relax.Call) -> Values | None:
 
 
 def _numbers(given: relax.Expr) -> list[int] | None:
-    """Take a Relax tuple of 64-bit integers apart; None where it is anything else."""
+    """Return the integers of a Relax tuple of 64-bit integers; None for anything else."""
     fields: list[Any] = list(given.fields) if isinstance(given, relax.Tuple) else [None]
     if not all(isinstance(f, tirx.IntImm) and str(f.ty) == "int64" for f in fields):
         return None
@@ -89,9 +89,9 @@ def _take(
     data: relax.Expr, indices: relax.Expr, batch_dims: int, axis: int | None, mode: str
 ) -> relax.Expr | None:
     if batch_dims != 0:
-        raise RelayError("take is carried over with batch_dims=0 only", where="take")
+        raise RelayError("take supports batch_dims=0 only", where="take")
     if mode not in _MODES:
-        what = f"take knows no mode {mode!r}"
+        what = f"take has no mode {mode!r}"
         raise RelayError(what, where="take", fix="give clip, wrap or fast")
     return None if axis is None and rank(data.ty) != 1 else op.take(data, indices, axis, mode)
 
@@ -112,7 +112,7 @@ native("gather", "data indices", "axis:int", "gather_elements", signature="data 
 def _gather_nd(
     data: relax.Expr, indices: relax.Expr, batch_dims: int, index_rank: int | None
 ) -> relax.Expr:
-    """Relay has the coordinates along the first axis of the indices, Relax along the last."""
+    """Move the coordinates from the first axis of the indices, as in Relay, to the last."""
     ndim = need_rank(indices.ty, "gather_nd indices")
     turned = op.permute_dims(indices, [*range(1, ndim), 0])
     if need_dtype(indices.ty, "gather_nd indices") != "int64":
@@ -140,7 +140,7 @@ native(
     defaults=_INT32,
 )
 
-# Tensors made of a value and a shape, and the shapes and sizes of others
+# Tensors made from a value and a shape, and the shapes and sizes of tensors
 
 for _name, _operands in (
     ("zeros_like", "data"), ("ones_like", "data"), ("full_like", "data fill_value")
@@ -184,7 +184,7 @@ def _immediate(bound: relax.Expr) -> Any:
 
 def _arange_back(call: relax.Call) -> Written | None:
     kind = str(call.attrs.dtype)
-    # Relay's type relation asks for bounds of the dtype of the result.
+    # Relay's type relation requires bounds with the dtype of the result.
     if not all(isinstance(b, tirx.IntImm | tirx.FloatImm) and str(b.ty) == kind for b in call.args):
         return None
     bounds = [relax.const(bound.value, kind) for bound in call.args]

@@ -1,4 +1,4 @@
-"""Rows for networks' simple layers: products, biases, activations, padding, normalizations.
+"""Rows for simple layers of networks: products, biases, activations, padding, normalizations.
 
 Names, attributes and types are those of src/relay/op/nn/nn.cc and pad.cc (TVM 0.18).
 """
@@ -40,12 +40,12 @@ def _check_matmul(x: Tensor, y: Tensor, a: Values) -> None:
             return known
         return replace(known, shape=[*known.shape[:-2], *known.shape[:-3:-1]])
 
-    # `dense_shape` takes the second one transposed.
+    # `dense_shape` takes the second operand transposed.
     dense_shape(turned(x, a["transpose_a"]), turned(y, not a["transpose_b"]), a["units"])
 
 
 def _matmul_row(name: str, ndim: int, check: Callable[[Tensor, Tensor, Values], Any]) -> None:
-    """Add a product of matrices: Relax's own where both have `ndim` axes and none is transposed."""
+    """Add a matrix product: Relax's own if both have `ndim` axes and neither is transposed."""
 
     def expand(*given: relax.Expr, **a: Any) -> relax.Expr:
         x, y = (view(name, f"tensor_{'ab'[i]}", one.ty) for i, one in enumerate(given))
@@ -94,7 +94,7 @@ def _bias_add(data: relax.Expr, bias: relax.Expr, axis: int) -> relax.Expr:
     behind = tuple(range(1, known.ndim - known.axis(axis)))
     if not behind:
         return op.add(data, bias)
-    if isinstance(bias, ir.GenericConst):  # FoldConstant would compile a kernel for each
+    if isinstance(bias, ir.GenericConst):  # otherwise FoldConstant compiles a kernel
         wide = np.expand_dims(bias.value.numpy(), behind)
         return op.add(data, relax.const(wide, str(bias.ty.dtype)))
     return op.add(data, op.expand_dims(bias, list(behind)))
@@ -110,7 +110,7 @@ native("nn.leaky_relu", "data", "alpha:float=0.25", "nn.leakyrelu", defaults={"a
 stands_for("nn.fast_softmax", "data", "axis:int=-1")(op.nn.softmax)
 
 
-# Padding: in Relax the value is an attribute
+# Padding: in Relax the padding value is an attribute
 
 
 _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
@@ -145,7 +145,7 @@ def _native_pad(
 
 
 def _constant(value: relax.Expr) -> Any:
-    """Return a scalar constant's value as NumPy has it, None where it is no such constant."""
+    """Return a scalar constant's value as a NumPy scalar, or None for anything else."""
     if not isinstance(value, ir.GenericConst) or rank(value.ty) != 0:
         return None
     return value.value.numpy()[()]
@@ -158,7 +158,7 @@ def _pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr:
     padded = _native_pad(data, 0.0, **a)
     if a["pad_mode"] != "constant":
         return padded
-    # A value known at run time only: take it where a mask, padded alike, is zero.
+    # For a value only known at run time, use the value where an equally padded mask is zero.
     inside = op.astype(_native_pad(op.ones_like(data, "uint8"), 0.0, **a), "bool")
     return op.where(inside, padded, op.astype(value, need_dtype(data.ty, "nn.pad data")))
 
@@ -178,7 +178,7 @@ def _from_relax_pad(call: relax.Call) -> Written | None:
         return None
     sizes = [int(size) for size in call.attrs.pad_width]
     value = float(call.attrs.pad_value)
-    # Float32, as Relay's frontends have it, unless that would change float64 data.
+    # Use float32, as Relay's frontends do, unless that would change float64 data.
     exact = np.float32(value) == value or value != value
     wide = not exact and view("nn.pad", "data", call.args[0].ty).dtype == "float64"
     return [call.args[0], relax.const(value, "float64" if wide else "float32")], {
@@ -203,8 +203,8 @@ native(
 # Normalizations
 
 _SPEC = "axis:int={} epsilon:float=1e-5 center:bool=True scale:bool=True"
-# Relay has no momentum, which matters in training only: 0.9 is ONNX's default, so that a network
-# from there is unchanged after a round trip.
+# Relay has no momentum, which matters only in training: use ONNX's default of 0.9, so that a
+# network from ONNX is unchanged after a round trip.
 native(
     "nn.batch_norm",
     "data gamma beta moving_mean moving_var",
@@ -215,7 +215,7 @@ native(
 
 
 def _norm(name: str, spec: str) -> None:
-    """Add a normalization; Relax's own multiply and add whatever ``scale`` and ``center`` are."""
+    """Add a normalization; Relax's own ignores ``scale`` and ``center``: it multiplies and adds."""
     layer = name == "nn.layer_norm"
 
     def over(axis: int, ndim: int) -> list[int]:
@@ -241,7 +241,7 @@ def _norm(name: str, spec: str) -> None:
         if ndim is None:
             return None
         axis = int(a.axes[0] if layer else a.channel_axis)
-        # Relax normalizes over any axes, Relay over those that its one axis implies.
+        # Relax normalizes over any axes, Relay over the axes that its single axis implies.
         one, other = (sorted(int(i) % ndim for i in some) for some in (a.axes, over(axis, ndim)))
         return {"axis": axis} if one == other else None
 

@@ -1,7 +1,7 @@
-"""Rows for reductions: sums and the like over whole axes.
+"""Rows for reductions: sums and similar operators over axes.
 
-In `src/relay/op/tensor/reduce.cc` of TVM 0.18, no axis or an empty list means all, the mean of
-integers truncates, that of float16 is summed in float32, and ``argmax`` returns int32.
+In `src/relay/op/tensor/reduce.cc` of TVM 0.18, no axis or an empty list means all axes, a mean of
+integers truncates, a mean of float16 is summed in float32, and ``argmax`` returns int32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _left(shape: Dims, over: Sequence[int], keepdims: bool) -> Dims:
 def _known(call: relax.Call) -> Values | None:
     if call.attrs.axis is None or len(call.attrs.axis) > 0:
         return {"exclude": False}
-    # Relax reduces no axis at all; in Relay an empty list means all.
+    # An empty list means no axis in Relax, and all axes in Relay.
     ndim = rank(call.args[0].ty)
     return {"axis": list(range(ndim)), "exclude": True} if ndim else None
 
@@ -92,13 +92,13 @@ native(
 
 
 def _of_booleans(name: str, make: Callable[..., relax.Expr]) -> None:
-    """Add ``all`` or ``any``: the least, or the greatest, of zeros and ones."""
+    """Add ``all`` or ``any``: the minimum, or the maximum, of zeros and ones."""
 
     @stands_for(name, "data", _REDUCE)
     def _(data: relax.Expr, **a: Any) -> relax.Expr:
         if dtype(data.ty) not in ("", "bool"):
             what = f"{name} takes booleans, not {dtype(data.ty)}"
-            raise RelayError(what, where=name, fix="cast the data")
+            raise RelayError(what, where=name, fix="cast the data to bool")
         over = _reduced(a, need_rank(data.ty, f"{name} data"), name)
         return op.astype(make(op.astype(data, "uint8"), over, a["keepdims"]), "bool")
 
@@ -108,7 +108,7 @@ _of_booleans("any", op.max)
 
 
 def _place(name: str, make: Callable[..., relax.Expr]) -> None:
-    """Add ``argmax`` or ``argmin``: over several axes, the place in all of them."""
+    """Add ``argmax`` or ``argmin``; over several axes, the result is the index in all of them."""
 
     @stands_for(
         name,
@@ -120,7 +120,7 @@ def _place(name: str, make: Callable[..., relax.Expr]) -> None:
         shape = need_dims(data.ty, f"{name} data")
         over = _reduced(a, len(shape), name)
         if not over:
-            raise RelayError(f"{name} leaves no axis to look along", where=name)
+            raise RelayError(f"{name} has no axis to reduce", where=name)
         if len(over) == 1:
             axis = over[0]
         else:
@@ -143,13 +143,13 @@ native("cumprod", "data", "axis:int=None dtype:str= exclusive:bool=False")
 
 
 def _einsum(data: relax.Expr, equation: str) -> relax.Expr:
-    """Refuse what NumPy refuses, on arrays of the same shapes: some of it ends TVM's process."""
+    """Refuse what NumPy refuses for the same shapes, because some of it ends TVM's process."""
     terms, arrow, out = equation.replace(" ", "").partition("->")
     words = terms.split(",")
     types = data.ty.fields if isinstance(data.ty, relax.TupleType) else [None] * len(words)
     try:
         if len(words) != len(types):
-            raise ValueError(f"it is about {len(words)} operands, and {len(types)} are given")
+            raise ValueError(f"it has {len(words)} operands, but the call has {len(types)}")
         if arrow and ("..." in terms) != ("..." in out):
             raise ValueError(f"only one side of {equation!r} has the axes of ...")
         shapes = []

@@ -1,4 +1,4 @@
-"""Rows for operators that move elements and compute none.
+"""Rows for operators that move elements without computing.
 
 The sources are `src/relay/op/tensor/transform.cc` and `relay/attrs/transform.h` of TVM 0.18.
 """
@@ -21,10 +21,10 @@ from .common import Dims, Values, axes, dims, ints, need_dims, need_rank
 
 
 def _resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
-    """Return the shape that Relay's `InferNewShape` makes of a ``newshape``.
+    """Return the shape that Relay's `InferNewShape` infers from a ``newshape``.
 
-    0 copies a size (or is one, with `allowzero`), -1 is what is left over, -2 copies all the rest,
-    -3 multiplies the next two, and -4 splits the next into the two numbers that follow.
+    0 copies a size (or is 0, with `allowzero`), -1 is the remaining size, -2 copies the rest of the
+    sizes, -3 multiplies the next two, and -4 splits the next one into the two following numbers.
     """
 
     def error(why: str) -> RelayError:
@@ -39,7 +39,7 @@ def _resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
         return plain(size)
 
     new: list[Any] = []
-    # What the result has of the old sizes, and what else, to find the size left over.
+    # The product of the old sizes that the result uses, and of all others, to infer -1.
     taken: set[int] = set()
     given: list[Any] = []
     at, unknown = 0, None
@@ -62,7 +62,7 @@ def _resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
             new.append(take())
         elif word == -1:
             if unknown is not None:
-                raise error("leaves two sizes open")
+                raise error("has two unknown sizes")
             unknown = len(new)
             new.append(1)
             at += 1
@@ -73,16 +73,16 @@ def _resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
         else:
             a, b = (next(words, 0), next(words, 0)) if word == -4 else (0, 0)
             if not a or not b:
-                raise error(f"holds {word}, which means nothing there")
+                raise error(f"contains {word}, which is invalid there")
             if a == b == -1:
-                raise error("leaves both halves of a split open")
+                raise error("has a split with two unknown sizes")
             size = take()
             new += [divided(size, [b]) if a == -1 else a, divided(size, [a]) if b == -1 else b]
     if unknown is not None:
         left = math.prod(size for axis, size in enumerate(old) if axis not in taken)
         new[unknown] = divided(left, given)
     if all(isinstance(size, int) for size in (*old, *new)) and math.prod(old) != math.prod(new):
-        raise error(f"holds {math.prod(new)} elements, the data {math.prod(old)}")
+        raise error(f"has {math.prod(new)} elements, the data {math.prod(old)}")
     return new
 
 
@@ -101,7 +101,7 @@ def _reshape_known(call: relax.Call) -> Values | None:
         return {"newshape": sizes, "allowzero": 0 in sizes}
     if old is None or not isinstance(shape, relax.ShapeExpr):
         return None
-    # A symbol is written as the size it copies, and one that copies none as what is left over.
+    # Write a symbol as the size that it copies, or as the remaining size if it copies none.
     same = sym.Analyzer().can_prove_equal
     said = []
     for place, size in enumerate(shape.values):
@@ -136,10 +136,10 @@ native(
 
 def _expand_dims(data: relax.Expr, axis: int, num_newaxis: int) -> relax.Expr:
     if not 0 <= num_newaxis <= 64:
-        what = f"num_newaxis is {num_newaxis}; it is between 0 and 64"
+        what = f"num_newaxis is {num_newaxis}; it must be from 0 to 64"
         raise RelayError(what, where="expand_dims")
     if axis < 0 and num_newaxis != 1:
-        # Relay counts from the end of the data, Relax from that of the result.
+        # Relay counts from the end of the data, Relax from the end of the result.
         axis += need_rank(data.ty, "expand_dims data") + 1
     return op.expand_dims(data, list(range(axis, axis + num_newaxis)))
 
@@ -166,7 +166,7 @@ def _squeeze(data: relax.Expr, axis: list[int] | None) -> relax.Expr:
     if axis is not None and shape is not None:
         for place in axes(axis, len(shape), "squeeze data"):
             if isinstance(shape[place], int) and shape[place] != 1:
-                what = f"squeeze cannot take axis {place} away, which has size {shape[place]}"
+                what = f"squeeze cannot remove axis {place}, which has size {shape[place]}"
                 raise RelayError(what, where="squeeze")
     return op.squeeze(data, axis)
 
@@ -186,12 +186,12 @@ def _split(data: relax.Expr, indices_or_sections: Any, axis: int) -> relax.Expr 
     given, shape = indices_or_sections, dims(data.ty)
     parts = given if isinstance(given, int) else len(given) + 1
     if parts > 10_000:
-        raise RelayError("split makes 10000 parts at most", where="split")
+        raise RelayError("split makes at most 10000 parts", where="split")
     if isinstance(given, int) and shape is not None:
         size = shape[axes([axis], len(shape), "split data")[0]]
         if given < 1 or (isinstance(size, int) and size % given):
             raise RelayError(f"split cannot cut {size} into {given} equal parts", where="split")
-    # Relax's own makes a function of one part that returns no tuple.
+    # Relax's own split into one part returns no tuple when it is lowered to a function.
     return None if parts == 1 else op.split(data, given, axis)
 
 
@@ -234,7 +234,7 @@ native(
 def _layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
     axes = [src_layout.find(axis) for axis in dst_layout]
     if sorted(axes) != list(range(need_rank(data.ty, "layout_transform data"))):
-        what = f"layout_transform does not bring {data.ty} from {src_layout} to {dst_layout}"
-        fix = "give orders of whole axes, such as NCHW; tvm.relax.op.layout_transform takes parts"
+        what = f"layout_transform cannot convert {data.ty} from {src_layout} to {dst_layout}"
+        fix = "use layouts of unsplit axes, such as NCHW; tvm.relax.op.layout_transform splits axes"
         raise RelayError(what, where="layout_transform", fix=fix)
     return op.permute_dims(data, axes)

@@ -1,10 +1,10 @@
-"""Cut a graph into the parts that other compilers take: Relay's four passes.
+"""Partition a graph into regions for other compilers: Relay's four passes.
 
-In order: `MergeComposite` makes one function of each match of a pattern, `AnnotateTarget` marks
-what a compiler supports, `MergeCompilerRegions` joins what it marked into regions, and
-`PartitionGraph` lifts each region into a global function of its own. `LowerRegions` takes those
-functions on to code. Upstream's `FuseOpsByPattern` and `MergeCompositeFunctions` leave other
-regions than Relay's passes.
+The passes, in order: `MergeComposite` groups each match of a pattern into a function,
+`AnnotateTarget` annotates the calls that a compiler supports, `MergeCompilerRegions` merges
+annotated calls into regions, and `PartitionGraph` moves each region into a global function.
+`LowerRegions` then generates code for these functions. Upstream's `FuseOpsByPattern` and
+`MergeCompositeFunctions` make other regions than Relay's passes.
 """
 
 from .passes import (

@@ -1,4 +1,4 @@
-"""The pass that cuts by patterns, the marks and the pass that sets them, and the last passes."""
+"""The passes `MergeComposite`, `AnnotateTarget`, `InlineRegions` and `LowerRegions`."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ..patterns.rewriter import attribute, change_bodies, cut_graph
 
 assert operators.__all__, "the table of operators is filled by importing its rows"
 
-DEFAULT = "default"  # TVM itself, which takes the rest
+DEFAULT = "default"  # TVM itself, which compiles the remaining calls
 
 
 @tvm.transform.module_pass(opt_level=0)
 class MergeComposite:
-    """The pass: each match of a pattern becomes a function, and a call of it.
+    """The pass that replaces each match of a pattern by a function and a call of it.
 
     The functions have the attributes ``Composite``, the pattern's name in the table, and
-    ``PartitionedFromPattern``, the operators inside.
+    ``PartitionedFromPattern``, the names of the operators inside.
 
     Parameters
     ----------
     pattern_table : sequence of tuple
         ``(name, pattern)`` or ``(name, pattern, check)``, tried in this order; ``check`` gets the
-        expression that matched and says whether to take it. A name for `AnnotateTarget` starts
-        with the compiler's: ``"npu.conv2d"``.
+        matched expression and returns whether to group it. A name for `AnnotateTarget` starts
+        with the compiler's name: ``"npu.conv2d"``.
 
     Raises
     ------
     RelayError
-        An entry of the table is something else.
+        An entry of the table has another form.
     """
 
     def __init__(self, pattern_table: Sequence[Any]) -> None:
@@ -61,12 +61,12 @@ def _entry(entry: Any) -> tuple[str, DFPattern, Callable[[relax.Expr], Any]]:
 
 
 def compiler_begin(data: relax.Expr, compiler: str) -> relax.Call:
-    """Mark a tensor or tuple as an input of the part of the graph that a compiler takes."""
+    """Annotate a tensor or tuple as an input of a compiler's region."""
     return graph.typed(dialect.call(BEGIN, [data], {"compiler": str(compiler)}))
 
 
 def compiler_end(data: relax.Expr, compiler: str) -> relax.Call:
-    """Mark a tensor or tuple as an output of the part of the graph that a compiler takes."""
+    """Annotate a tensor or tuple as an output of a compiler's region."""
     return graph.typed(dialect.call(END, [data], {"compiler": str(compiler)}))
 
 
@@ -81,12 +81,12 @@ def is_end(expr: relax.Expr) -> bool:
 
 
 def compiler_of(mark: relax.Call) -> str:
-    """Return the compiler that a mark names."""
+    """Return the compiler that an annotation names."""
     return str(mark.attrs["compiler"])
 
 
 def is_data(expr: relax.Expr) -> bool:
-    """Return whether an operand was an operand in Relay too, and no shape, number or dtype."""
+    """Return whether an operand is also an operand in Relay, and not a shape, number or dtype."""
     if isinstance(expr, relax.Tuple):
         return any(map(is_data, expr.fields))
     if isinstance(expr, (tirx.Var, relax.Var)):
@@ -95,7 +95,7 @@ def is_data(expr: relax.Expr) -> bool:
 
 
 def operands(expr: relax.Expr) -> list[relax.Expr]:
-    """List what bears marks: a call's operands, a tuple's fields, the parts of an `if`."""
+    """List the parts to annotate: a call's operands, a tuple's fields, the parts of an `if`."""
     if isinstance(expr, relax.Call):
         return [arg for arg in expr.args if is_data(arg)]
     return graph.children(expr) if not isinstance(expr, relax.Tuple) or is_data(expr) else []
@@ -103,24 +103,24 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
 
 @tvm.transform.module_pass(opt_level=0)
 class AnnotateTarget:
-    """The pass: marks around whatever one of the compilers supports.
+    """The pass that annotates every call that one of the compilers supports.
 
     A compiler supports an operator whose attribute ``target.COMPILER`` (`tvm.ir.register_op_attr`,
     under Relay's name or Relax's) returns true for the call, and a composite function whose name
-    starts with ``COMPILER.``. The first of several compilers takes what both support. What no
-    compiler takes is marked ``"default"``.
+    starts with ``COMPILER.``. If several compilers support a call, the first one gets it. Calls
+    that no compiler supports are annotated ``"default"``.
 
     Parameters
     ----------
     targets : str or sequence of str
         The compilers' names, the preferred first.
     include_non_call_ops : bool
-        Whether to mark tuples and projections too: they go with their operands where those agree.
+        Whether to annotate tuples and tuple fields too, if all their operands have one compiler.
 
     Notes
     -----
-    The source is Relay's `src/relay/transforms/annotate_target.cc`, which moved operands that have
-    marks already to the front. Functions inside of functions stay unmarked.
+    The source is Relay's `src/relay/transforms/annotate_target.cc`, which moved already annotated
+    operands to the front. Functions inside functions are not annotated.
     """
 
     def __init__(self, targets: str | Sequence[str], include_non_call_ops: bool = True) -> None:
@@ -141,11 +141,11 @@ class _Annotator:
     def __init__(self, targets: Sequence[str], non_calls: bool) -> None:
         self.targets = targets
         self.non_calls = non_calls
-        # The expression stays beside its compiler: an identity means nothing once its owner died.
+        # Keep the expression alive beside its compiler, so that its identity is not reused.
         self.compilers: dict[int, tuple[relax.Expr, str]] = {}
 
     def change(self, before: relax.Expr, after: relax.Expr) -> relax.Expr:
-        """Mark the operands of one node, whose own operands bear their marks already."""
+        """Annotate the operands of one node, whose operands' own operands are already annotated."""
         if is_end(after):
             self.compilers.setdefault(graph.key(after.args[0]), (after.args[0], compiler_of(after)))
         elif isinstance(after, relax.Call) and not is_begin(after):
@@ -166,7 +166,7 @@ class _Annotator:
         return _with(expr, [self.end(operand) for operand in operands(expr)])
 
     def _mark(self, expr: relax.Expr, compiler: str | None) -> relax.Expr:
-        """Mark all operands for a compiler; None stands for the one that they all come from."""
+        """Annotate all operands for a compiler; None is the compiler that they all come from."""
         sources, plain = [], []
         for operand in operands(expr):
             source = DEFAULT
@@ -186,7 +186,7 @@ class _Annotator:
         return made
 
     def end(self, expr: relax.Expr) -> relax.Expr:
-        """Close the part that computes an expression; what has no operands begins nowhere."""
+        """End the region that computes an expression; one without operands is in no region."""
         if is_end(expr) and compiler_of(expr) == DEFAULT:
             expr = expr.args[0]
         known = self.compilers.get(graph.key(expr))
@@ -198,7 +198,7 @@ class _Annotator:
 
 
 def _with(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
-    """Make an expression again with other operands; shapes and numbers are kept."""
+    """Rebuild an expression with other operands; shapes and numbers are kept."""
     fresh = iter(new)
     if not isinstance(expr, relax.Call):
         return graph.rebuild(expr, list(fresh))
@@ -208,7 +208,7 @@ def _with(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
 
 
 def _supports(compiler: str, call: relax.Call) -> bool:
-    """Return whether a compiler takes a call: a composite function of its own, or an operator."""
+    """Return whether a compiler supports a call of a composite function or an operator."""
     if isinstance(call.op, relax.Function):
         return attribute(call.op, "Composite").startswith(f"{compiler}.")
     row, key = table.written(call), f"target.{compiler}"
@@ -216,7 +216,7 @@ def _supports(compiler: str, call: relax.Call) -> bool:
     for name in (f"relax.{plain}", row[0].name if row else plain):
         try:
             op = ir.Op.get(name)
-        except AttributeError:  # TVM's way to say that there is no such operator
+        except AttributeError:  # raised by TVM for an unknown operator
             continue
         predicate = op.get_attr(key) if op.has_attr(key) else None
         if predicate is not None and predicate(call):
@@ -226,9 +226,9 @@ def _supports(compiler: str, call: relax.Call) -> bool:
 
 @tvm.transform.module_pass(opt_level=0)
 class InlineRegions:
-    """The pass: inline each region without a global function ``relax.ext.COMPILER``.
+    """The pass that inlines each region without a global function ``relax.ext.COMPILER``.
 
-    Nested functions outside of the other regions are inlined as well.
+    Nested functions outside the other regions are also inlined.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
@@ -263,11 +263,11 @@ class InlineRegions:
 
 
 def _generated(function: relax.Function) -> bool:
-    """Return whether a function is TVM's own, or a registered code generator takes it."""
+    """Return whether a function is TVM's own, or a code generator is registered for it."""
     compiler = attribute(function, "Codegen") or attribute(function, "Compiler")
     return not compiler or tvm_ffi.get_global_func(f"relax.ext.{compiler}", True) is not None
 
 
 def LowerRegions() -> tvm.transform.Pass:
-    """Give each region to its compiler, and those without one to TVM."""
+    """Generate code for each region with its compiler, and inline regions without a compiler."""
     return tvm.transform.Sequential([InlineRegions(), relax.transform.RunCodegen()])

@@ -1,4 +1,4 @@
-"""The parts of a graph between marks: the pass that joins them, and the one that lifts them out."""
+"""Regions between annotations, and the passes that merge regions and lift them out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .passes import DEFAULT, compiler_end, compiler_of, is_begin, is_end, operan
 
 
 class Region:
-    """A connected part of a graph that one compiler takes, numbered by the first mark in it.
+    """A connected part of a graph for one compiler, numbered by its first annotation.
 
-    `inputs` and `outputs` are the marks at its border; `members` are the numbers of the regions
-    that it has taken in, as bits.
+    `inputs` and `outputs` are the annotations at its border; `members` has a bit for the number of
+    each region that was merged into it.
     """
 
     def __init__(self, number: int, begin: relax.Call) -> None:
@@ -32,8 +32,8 @@ class Region:
 class Regions:
     """The regions of one graph (Relay's `src/relay/analysis/annotated_region_set.cc`).
 
-    A `compiler_begin` opens a region; a node joins the regions of its operands, up to a
-    `compiler_end`, into one. `RelayError` where the marks do not fit together.
+    A `compiler_begin` opens a region; a node merges the regions of its operands, up to a
+    `compiler_end`, into one. Raises `RelayError` for inconsistent annotations.
     """
 
     def __init__(self, body: relax.Expr) -> None:
@@ -50,23 +50,23 @@ class Regions:
                 self._join(node)
 
     def of(self, node: relax.Expr) -> Region | None:
-        """Find the region of a node."""
+        """Return the region of a node, or None."""
         region = self._of.get(graph.key(node))
         return None if region is None else self.now(region)
 
     def now(self, region: Region) -> Region:
-        """Find the region that a region has become part of, or itself."""
+        """Return the region that a region was merged into, or the region itself."""
         while (into := self._merged.get(region)) is not None:
-            self._merged[region] = self._merged.get(into, into)  # so that chains stay short
+            self._merged[region] = self._merged.get(into, into)  # to shorten the chain
             region = into
         return region
 
     def _close(self, end: relax.Call) -> None:
         region = self.of(end.args[0])
         if region is None or region.compiler != compiler_of(end):
-            begun = f"one of {region.compiler}" if region else "no region"
+            begun = f"a region of {region.compiler}" if region else "no region"
             what = f"compiler_end of {compiler_of(end)!r} closes {begun}"
-            fix = "put compiler_begin of the same compiler on each operand of that part"
+            fix = "put compiler_begin of the same compiler on each operand of that region"
             raise RelayError(what, where=_name_of(end.args[0]), fix=fix)
         region.outputs.append(end)
         self._of[graph.key(end)] = region
@@ -78,17 +78,17 @@ class Regions:
             return
         for region in found:
             if region is None:
-                what = f"one operand is inside of a part of {first.compiler!r}, another is in none"
+                what = f"one operand is in a region of {first.compiler!r}, another is in no region"
                 fix = "put compiler_begin on each operand that comes from outside"
                 raise RelayError(what, where=_name_of(node), fix=fix)
             if (other := self.now(region)) is not first:
-                first.inputs += other.inputs  # marks between the two stay in the lists
+                first.inputs += other.inputs  # annotations between the two stay in the lists
                 first.outputs += other.outputs
                 self.merge(other, first)
         self._of[graph.key(node)] = first
 
     def merge(self, source: Region, into: Region) -> None:
-        """Make one region of two, whose lists of marks stay as they are."""
+        """Merge a region into another, without changing their lists of annotations."""
         source = self.now(source)
         if source is not into:
             into.members |= source.members
@@ -102,11 +102,11 @@ def _name_of(node: relax.Expr) -> str:
 
 @tvm.transform.module_pass(opt_level=0)
 class MergeCompilerRegions:
-    """The pass: fewer marks, and between them larger regions.
+    """The pass that merges regions, so that there are fewer and larger ones.
 
-    A region is joined with the regions of the same compiler that its inputs come from, unless a
-    path from one to the other leads through a third, because then neither could run first. Relay's
-    `merge_compiler_regions.cc` followed paths through unmarked nodes for `if` only.
+    A region is merged with the regions of the same compiler that its inputs come from, unless a
+    path between the two leads through a third region, because then neither could run first. Relay's
+    `merge_compiler_regions.cc` followed paths through unannotated nodes only for `if`.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
@@ -115,12 +115,12 @@ class MergeCompilerRegions:
 
 
 def _merge_regions(body: relax.Expr, _: str) -> relax.Expr:
-    """Visit regions in the order of their dependences, each joined with its parents."""
+    """Merge each region with its parents, in the order of the regions' dependences."""
     regions = Regions(body)
-    # Sets of regions are bits of one number (`Region.members`), so that long chains stay cheap.
+    # A set of regions is the bits of one number (`Region.members`), which is fast for long chains.
     barred: dict[Region, int] = {}
-    for region in list(_in_order(body, regions)):  # before any region grows
-        # The regions from which a way leads here through another region, or nodes in none.
+    for region in list(_in_order(body, regions)):  # a list, because merging changes the regions
+        # The regions with a path to this one through another region, or through nodes in no region.
         before = 0
         parents: list[Region] = []
         for begin in region.inputs:
@@ -136,7 +136,7 @@ def _merge_regions(body: relax.Expr, _: str) -> relax.Expr:
         barred[region] = before
 
     def change(node: relax.Expr, after: relax.Expr) -> relax.Expr:
-        """Drop the two marks on an edge inside of a region."""
+        """Remove the two annotations on an edge inside a region."""
         inside = is_begin(node) and is_end(node.args[0])
         joined = inside and regions.of(node) is regions.of(node.args[0])
         return after.args[0].args[0] if joined else after
@@ -145,7 +145,7 @@ def _merge_regions(body: relax.Expr, _: str) -> relax.Expr:
 
 
 def _in_order(body: relax.Expr, regions: Regions) -> Iterator[Region]:
-    """List the regions that have an output, each after those that its inputs come from."""
+    """Yield the regions that have an output, each after the regions that its inputs come from."""
 
     def parts(node: relax.Expr) -> list[relax.Expr]:
         region = regions.of(node) if is_end(node) else None
@@ -161,7 +161,7 @@ def _in_order(body: relax.Expr, regions: Regions) -> Iterator[Region]:
 
 
 def _behind(node: relax.Expr, regions: Regions) -> list[Region]:
-    """List the nearest regions behind a node, or the node's own."""
+    """List the nearest regions that a node depends on, or the node's own region."""
 
     def parts(node: relax.Expr) -> list[relax.Expr]:
         return graph.children(node) if regions.of(node) is None else []
@@ -172,26 +172,26 @@ def _behind(node: relax.Expr, regions: Regions) -> list[Region]:
 
 @tvm.transform.module_pass(opt_level=0)
 class PartitionGraph:
-    """The pass: a global function for each region, and a call of it in the region's place.
+    """The pass that moves each region into a global function, and calls the function instead.
 
     The function's name is ``tvmgen_MODULE_COMPILER_FUNCTION_NUMBER`` and its parameters are named
     ``COMPILER_NUMBER_iINDEX``. It has Relay's attributes ``Compiler``, ``Primitive``, ``Inline``
-    and ``global_symbol``, and ``Codegen`` for `relax.transform.RunCodegen`. Several outputs come
-    as a tuple. A global function ``relay.ext.COMPILER.optimize`` gets each function as ``main`` of
-    a module and returns a better one. The source is Relay's `partition_graph.cc`.
+    and ``global_symbol``, and ``Codegen`` for `relax.transform.RunCodegen`. It returns several
+    outputs as a tuple. A global function ``relay.ext.COMPILER.optimize`` gets each function as the
+    ``main`` of a module and returns an improved one. The source is Relay's `partition_graph.cc`.
 
     Parameters
     ----------
     mod_name : str, optional
         MODULE in the names.
     bind_constants : bool
-        Whether a region's inputs that are constants, or tuples of them, become part of it rather
-        than parameters.
+        Whether a region's inputs that are constants, or tuples of constants, become part of the
+        function instead of parameters.
 
     Raises
     ------
     RelayError
-        The marks are not those of regions, or a region needs its own result.
+        The annotations do not form regions, or a region depends on its own result.
     """
 
     def __init__(self, mod_name: str | None = "default", bind_constants: bool = True) -> None:
@@ -217,7 +217,7 @@ class PartitionGraph:
 
 
 def _prepared(body: relax.Expr) -> relax.Expr:
-    """Take the default compiler's marks away, and put those on tuples onto their fields."""
+    """Remove the default compiler's annotations, and move those on tuples to the fields."""
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if not (is_begin(after) or is_end(after)):
@@ -236,17 +236,17 @@ class _Lift:
     def __init__(self, body: relax.Expr, name: str, bind_constants: bool, taken: set[str]) -> None:
         self.body, self.name, self.bind_constants = body, name, bind_constants
         self.lifted: dict[ir.GlobalVar, relax.Function] = {}
-        self.taken = taken  # the names in the module
+        self.taken = taken  # the names used in the module
         self.regions = Regions(body)
         self.done: dict[int, relax.Expr] = {}
         self.params: dict[Region, list[tuple[relax.Var, relax.Expr]]] = {}
-        # Within a region, one parameter for each expression outside, however often it comes in.
+        # A region has one parameter per outside expression, even if several edges enter from it.
         self.inputs: dict[tuple[Region, int], relax.Expr] = {}
         self.outputs: dict[Region, dict[int, relax.Expr]] = {}
 
     def run(self) -> relax.Expr:
 
-        # An end comes after all outputs of its region, which becomes a function at its first end.
+        # An end depends on all outputs of its region, so its first end can make the function.
         def needed(node: relax.Expr) -> list[relax.Expr]:
             outputs = self._region(node).outputs if is_end(node) else []
             return [*graph.children(node), *(end.args[0] for end in outputs)]
@@ -257,20 +257,20 @@ class _Lift:
         inside = {graph.key(var) for pairs in self.params.values() for var, _ in pairs}
         for node in graph.post_order(result):
             if graph.key(node) in inside:
-                what = "a value from inside of a compiler's part is used outside of it"
-                fix = "put compiler_end on each result of that part"
-                raise RelayError(what, where=f"the part with the parameter {node.name}", fix=fix)
+                what = "a value from inside a compiler's region is used outside"
+                fix = "put compiler_end on each result of that region"
+                raise RelayError(what, where=f"the region with the parameter {node.name}", fix=fix)
         return result
 
     def _region(self, node: relax.Expr) -> Region:
         region = self.regions.of(node)
-        assert region is not None, "each mark is in a region"
+        assert region is not None, "each annotation is in a region"
         return region
 
     def _new(self, node: relax.Expr) -> relax.Expr:
         if graph.key(node) not in self.done:
-            what = "a compiler's part of the graph needs its own result"
-            fix = "put compiler_begin and compiler_end so that no way leads out and in again"
+            what = "a compiler's region depends on its own result"
+            fix = "put compiler_begin and compiler_end so that no path leaves and reenters it"
             raise RelayError(what, where=self.name.format("COMPILER"), fix=fix)
         return self.done[graph.key(node)]
 
@@ -285,7 +285,7 @@ class _Lift:
         return graph.rebuild(node, [self._new(child) for child in graph.children(node)])
 
     def _input(self, begin: relax.Call) -> relax.Expr:
-        """Make a parameter of a region, or find the one there is."""
+        """Return the parameter, or the constant, for an input of a region."""
         region, source = self._region(begin), begin.args[0]
         while is_begin(source) or is_end(source):
             source = source.args[0]
@@ -302,7 +302,7 @@ class _Lift:
         return self.inputs[place]
 
     def _function(self, region: Region) -> dict[int, relax.Expr]:
-        """Make a region's function, and say what stands for each of its outputs."""
+        """Make a region's function, and return the expression that replaces each of its outputs."""
         outputs = {graph.key(end.args[0]): end.args[0] for end in region.outputs}
         fields = [self._new(output) for output in outputs.values()]
         pairs = self.params.get(region, [])

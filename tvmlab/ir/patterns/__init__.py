@@ -1,4 +1,4 @@
-"""Relay's pattern language: find operators together in a graph, replace them, cut them out."""
+"""Relay's pattern language: match groups of operators in a graph, rewrite or partition them."""
 
 from . import pattern, rewriter
 from .dpl import to_dpl

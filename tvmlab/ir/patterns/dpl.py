@@ -1,4 +1,4 @@
-"""A Relay pattern as one of today's, for passes such as FuseOpsByPattern."""
+"""Conversion of a Relay pattern to `tvm.relax.dpl`, for passes such as FuseOpsByPattern."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from . import pattern as p
 
 
 def to_dpl(pattern: p.DFPattern) -> dpl.DFPattern:
-    """Turn a pattern into one of `tvm.relax.dpl`.
+    """Convert a pattern to `tvm.relax.dpl`.
 
     Parameters
     ----------
     pattern : DFPattern
-        The pattern. What is one object in it is one object in the result.
+        The pattern. A part that occurs repeatedly becomes one object in the result.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def to_dpl(pattern: p.DFPattern) -> dpl.DFPattern:
     Raises
     ------
     RelayError
-        If a part of it has no form there, such as `has_attr`; the part is named.
+        If a part of the pattern has no form there, such as `has_attr`; the error names the part.
     """
     done: dict[p.DFPattern, Any] = {}
     for part in p.patterns(pattern):
@@ -42,7 +42,7 @@ def to_dpl(pattern: p.DFPattern) -> dpl.DFPattern:
 
 
 def _no_form(what: str) -> RelayError:
-    fix = "Use the pattern's own match, partition or rewrite: they take all of Relay's patterns."
+    fix = "Use the pattern's own match, partition or rewrite: they support all of Relay's patterns."
     return RelayError(f"{what} has no form in relax.dpl.", where="to_dpl", fix=fix)
 
 
@@ -57,7 +57,7 @@ def _wildcard(pattern: p.WildcardPattern, done: Any) -> Any:
 def _call(pattern: p.CallPattern, done: Any) -> Any:
     names = sorted(pattern.op.names) if isinstance(pattern.op, p.ExprPattern) else []
     if not names:
-        raise _no_form("A call of anything but one operator")
+        raise _no_form("A call of anything other than a single operator")
     calls = [
         _one(ir.Op.get(relax_name), pattern.args, done)
         for name in names
@@ -67,14 +67,14 @@ def _call(pattern: p.CallPattern, done: Any) -> Any:
 
 
 def _one(op: ir.Op, args: p.Patterns, done: Any) -> Any:
-    """Match a call of Relax's operator, which can have more operands than Relay's, or fewer."""
+    """Match a call of Relax's operator, which can have more or fewer operands than Relay's."""
     called = dpl.is_op(str(op.name))
     if args is None:
         return called(varg_default_wildcard=True)
     count = len(args) if op.num_inputs < 0 else int(op.num_inputs)
     for arg in args[count:]:
         if type(arg) not in (p.WildcardPattern, p.ConstantPattern) or arg.parts():
-            raise _no_form(f"{type(arg).__name__} for an operand that {op.name} has not")
+            raise _no_form(f"{type(arg).__name__} for an operand that {op.name} does not have")
     more = [dpl.wildcard() for _ in range(count - len(args))]
     return called(*[done[arg] for arg in args[:count]], *more)
 

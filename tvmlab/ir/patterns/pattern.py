@@ -1,7 +1,7 @@
-"""Relay's pattern language: one class for each kind of pattern, which matches by recursion.
+"""Relay's pattern language: one class per kind of pattern, matched recursively.
 
-Two patterns are the same only if they are one object. The source of every rule is TVM's
-``src/relay/ir/dataflow_matcher.cc``: an alternative that matched is not taken back, for one.
+Two patterns are equal only if they are the same object. The source of all rules is TVM's
+``src/relay/ir/dataflow_matcher.cc``. For example, a matched alternative is never reconsidered.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ __all__ = [
 ]  # fmt: skip
 
 Node = Any
-"""What a pattern is matched against: an expression of Relax, or the `OperatorName` of a call."""
+"""The object that a pattern is matched against: a Relax expression, or a call's `OperatorName`."""
 
 
 class Matcher:
-    """Matches patterns; `found` has the expressions that each part of the last pattern matched."""
+    """Matcher of patterns; `found` maps each part of the last pattern to its matches."""
 
     def __init__(self, tree: DominatorTree) -> None:
         self.tree, self.view = tree, tree.view
         self.found: Found = {}
-        self.once = True  # whether a pattern that has matched matches the same expression only
+        self.once = True  # whether a pattern that has matched must match the same expression again
         self.matched: list[DFPattern] = []
 
     def match(self, pattern: DFPattern, expr: relax.Expr) -> bool:
         """Return whether an expression of the graph matches."""
         self.found, self.matched, self.once = {}, [], True
         limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames lie on the heap
+        sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames are on the heap
         try:
             return self.visit(pattern, expr)
         finally:
@@ -59,7 +59,7 @@ class Matcher:
         before = self.found.get(pattern) if self.once else None
         if before:
             if len(before) > 1:
-                what = "A pattern that matched several expressions is used for a single one."
+                what = "A pattern that matched several expressions is used for a single expression."
                 fix = "Use another pattern object there, made in the same way."
                 raise RelayError(what, where=type(pattern).__name__, fix=fix)
             return bool(before[0].same_as(expr))
@@ -72,7 +72,7 @@ class Matcher:
         return True
 
     def visit_all(self, patterns: Patterns, exprs: Sequence[Node]) -> bool:
-        """Return whether each pattern matches its expression; None stands for any expressions."""
+        """Return whether each pattern matches its expression; None matches any expressions."""
         if patterns is None or len(patterns) != len(exprs):
             return patterns is None
         for pattern, expr in zip(patterns, exprs, strict=True):  # noqa: SIM110 (`all` recurses in C)
@@ -81,7 +81,7 @@ class Matcher:
         return True
 
     def forget(self, mark: int) -> None:
-        """Forget all matches but the first `mark` ones."""
+        """Forget all matches except the first `mark` ones."""
         for pattern in self.matched[mark:]:
             self.found.pop(pattern, None)
         del self.matched[mark:]
@@ -93,15 +93,15 @@ def _binary(name: str) -> Callable[[DFPattern, DFPattern], CallPattern]:
 
 @dataclass_transform(eq_default=False)
 class DFPattern:
-    """The base of all patterns, which are dataclasses; its operators build larger ones."""
+    """Base class of all patterns, which are dataclasses; its operators build larger patterns."""
 
-    partition: Callable[..., Any]  #: the function `partition` of the package, as a method
+    partition: Callable[..., Any]  #: the package's function `partition` as a method
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False)(cls)
 
     def __post_init__(self) -> None:
-        """Refuse a part that is no pattern where it is written, and not where it is matched."""
+        """Refuse a part that is not a pattern when the pattern is built, not when it is matched."""
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if field.type == "DFPattern":
@@ -110,17 +110,17 @@ class DFPattern:
                 setattr(self, field.name, [checked(part) for part in value])
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        """Return whether an expression matches, asking `matcher` about the parts."""
+        """Return whether an expression matches; `matcher` matches the parts."""
         raise NotImplementedError
 
     def parts(self) -> list[DFPattern]:
-        """List the patterns that this one is made of, in Relay's order."""
+        """List the patterns that this pattern consists of, in Relay's order."""
         values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
         lists = [value if isinstance(value, list) else [value] for value in values]
         return [part for one in lists for part in one if isinstance(part, DFPattern)]
 
     def roots(self) -> frozenset[str] | None:
-        """Return Relay's names of the operators that all matches call; None where others match."""
+        """Return Relay's names of the operators that all matches call; None if others match."""
         return None
 
     def match(self, expr: relax.Expr) -> bool:
@@ -128,7 +128,7 @@ class DFPattern:
         return match(self, expr)
 
     def __call__(self, *args: DFPattern | None) -> CallPattern:
-        """Match a call of what this matches; ``pattern(None)`` takes any arguments."""
+        """Match a call of what this matches; ``pattern(None)`` accepts any arguments."""
         return CallPattern(self, None if args == (None,) else args)  # type: ignore[arg-type]
 
     def __or__(self, other: DFPattern) -> AltPattern:
@@ -138,45 +138,45 @@ class DFPattern:
     __mul__, __truediv__ = _binary("multiply"), _binary("divide")
 
     def has_attr(self, attrs: dict[str, Any]) -> AttrPattern:
-        """Match where this does and these attributes have these values (see `has_attr`)."""
+        """Match if this matches and these attributes have these values (see `has_attr`)."""
         return AttrPattern(self, attrs)
 
     def has_type(self, ttype: ir.Type) -> TypePattern:
-        """Match where this does and the type is this one."""
+        """Match if this matches and the expression has this type."""
         return TypePattern(self, ttype)
 
     def has_dtype(self, dtype: str) -> DataTypePattern:
-        """Match where this does and the elements have this dtype."""
+        """Match if this matches and the elements have this dtype."""
         return DataTypePattern(self, dtype)
 
     def has_shape(self, shape: Sequence[Any]) -> ShapePattern:
-        """Match where this does and the shape is this one."""
+        """Match if this matches and the tensor has this shape."""
         return ShapePattern(self, shape)
 
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
-        """Match where this does and everything it uses comes from `parent` by way of `path`."""
+        """Match if this matches and all its inputs come from `parent` along `path`."""
         return DominatorPattern(parent, path or wildcard(), self)
 
     def optional(self, option_constructor: Callable[[DFPattern], DFPattern]) -> AltPattern:
-        """Match this, or what the constructor makes around it."""
+        """Match this, or the pattern that the constructor builds around it."""
         return self | option_constructor(self)
 
 
-Patterns: TypeAlias = Sequence[DFPattern] | None  # None for any
-Found: TypeAlias = dict[DFPattern, list[Node]]  # what each part of a pattern matched
+Patterns: TypeAlias = Sequence[DFPattern] | None  # None matches any
+Found: TypeAlias = dict[DFPattern, list[Node]]  # the matches of each part of a pattern
 
 
 def checked(part: Any) -> DFPattern:
-    """Return a part of a pattern, or refuse what is no pattern."""
+    """Return a part of a pattern, or raise an error if it is not a pattern."""
     if not isinstance(part, DFPattern):
-        what = f"{part!r} ({type(part).__name__}) is no pattern of Relay's language."
-        fix = "Take wildcard() for anything; TVM's own tvm.relax.dpl is another language."
+        what = f"{part!r} ({type(part).__name__}) is not a pattern of Relay's language."
+        fix = "Use wildcard() for anything. Patterns of tvm.relax.dpl do not work here."
         raise RelayError(what, where="dataflow_pattern", fix=fix)
     return part
 
 
 class ExprPattern(DFPattern):
-    """Matches one expression by its structure, or an operator by Relay's `names` of it."""
+    """Pattern for one expression by its structure, or for an operator by its Relay `names`."""
 
     expr: relax.Expr
 
@@ -189,12 +189,12 @@ class ExprPattern(DFPattern):
         return bool(tvm_ffi.structural_equal(self.expr, expr))
 
     def roots(self) -> frozenset[str] | None:
-        """Return the operator's names, so that a call pattern can ask its operator."""
+        """Return the operator's names, so that a call pattern can use them."""
         return self.names or None
 
 
 class VarPattern(DFPattern):
-    """Matches a variable of this name, or any if the name is empty."""
+    """Pattern for a variable with this name, or with any name if the name is empty."""
 
     name: str = ""
 
@@ -203,19 +203,19 @@ class VarPattern(DFPattern):
 
 
 class ConstantPattern(DFPattern):
-    """Matches a constant."""
+    """Pattern for a constant."""
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, ir.GenericConst)
 
 
 class WildcardPattern(DFPattern):
-    """Matches anything, or what another pattern matches (`redirect_to`)."""
+    """Pattern for anything, or for what another pattern matches (`redirect_to`)."""
 
     pattern: DFPattern | None = None
 
     def redirect_to(self, pattern: DFPattern) -> None:
-        """Match what another pattern matches, even one that this is part of: recursion."""
+        """Match what another pattern matches; for recursion, it can contain this pattern."""
         self.pattern = pattern
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
@@ -223,7 +223,7 @@ class WildcardPattern(DFPattern):
 
 
 class CallPattern(DFPattern):
-    """Matches a call; `args` is None for any arguments."""
+    """Pattern for a call; `args` is None for any arguments."""
 
     op: DFPattern
     args: Patterns
@@ -233,7 +233,7 @@ class CallPattern(DFPattern):
         return isinstance(self.op, ExprPattern) and not self.op.names.isdisjoint(names)
 
     def roots(self) -> frozenset[str] | None:
-        """Return the names of the operators called: see `_associated` for the two of a quotient."""
+        """Return the called operators' names; for `_associated`, both of a product or quotient."""
         quotient = self.is_call("multiply", "divide")
         return frozenset(["multiply", "divide"]) if quotient else self.op.roots()
 
@@ -257,7 +257,7 @@ class CallPattern(DFPattern):
         return False
 
     def _associated(self, expr: relax.Call, matcher: Matcher) -> list[CallPattern]:
-        """Write ``(a * b) / c`` as ``b * (a / c)``, and back, where the expression is like that."""
+        """Rewrite ``(a * b) / c`` as ``b * (a / c)``, or back, if the expression has this form."""
         args: Sequence[Any] = self.args or ()
         inner = {"divide": "multiply", "multiply": "divide"}
         name = next((name for name in inner if self.is_call(name)), None)
@@ -273,12 +273,12 @@ class CallPattern(DFPattern):
                     return [part.op(self.op(a, other), b)]
                 return [part.op(b, self.op(a, other)), part.op(a, self.op(b, other))]
             if name == "divide":
-                break  # the divisor stays where it is
+                break  # a divisor cannot be swapped
         return []
 
 
 class FunctionPattern(DFPattern):
-    """Matches a function; `params` is None for any parameters."""
+    """Pattern for a function; `params` is None for any parameters."""
 
     params: Patterns
     body: DFPattern
@@ -292,7 +292,7 @@ class FunctionPattern(DFPattern):
 
 
 class IfPattern(DFPattern):
-    """Matches a branch."""
+    """Pattern for an `if`."""
 
     cond: DFPattern
     true_branch: DFPattern
@@ -304,7 +304,7 @@ class IfPattern(DFPattern):
 
 
 class LetPattern(DFPattern):
-    """Matches a binding that was built as an expression, and what follows it."""
+    """Pattern for a `let`: a binding built as an expression, and its body."""
 
     var: DFPattern
     value: DFPattern
@@ -318,7 +318,7 @@ class LetPattern(DFPattern):
 
 
 class TuplePattern(DFPattern):
-    """Matches a tuple; `fields` is None for any number of anything."""
+    """Pattern for a tuple; `fields` is None for any number of any fields."""
 
     fields: Patterns
 
@@ -333,7 +333,7 @@ class TuplePattern(DFPattern):
 
 
 class TupleGetItemPattern(DFPattern):
-    """Matches a field of a tuple; `index` is None or -1 for any."""
+    """Pattern for a field of a tuple; `index` is None or -1 for any field."""
 
     tuple: DFPattern
     index: int | None = None
@@ -344,7 +344,7 @@ class TupleGetItemPattern(DFPattern):
 
 
 class AltPattern(DFPattern):
-    """Matches what one of two patterns matches, the left one first."""
+    """Pattern for what either of two patterns matches; the left one is tried first."""
 
     left: DFPattern
     right: DFPattern
@@ -359,7 +359,7 @@ class AltPattern(DFPattern):
 
 
 class TypePattern(DFPattern):
-    """Matches by the whole type."""
+    """Pattern for an expression with a given type."""
 
     pattern: DFPattern
     type: ir.Type
@@ -369,7 +369,7 @@ class TypePattern(DFPattern):
 
 
 class DataTypePattern(DFPattern):
-    """Matches by the dtype of a tensor."""
+    """Pattern for a tensor with a given dtype."""
 
     pattern: DFPattern
     dtype: str
@@ -380,7 +380,7 @@ class DataTypePattern(DFPattern):
 
 
 class ShapePattern(DFPattern):
-    """Matches by the shape of a tensor."""
+    """Pattern for a tensor with a given shape."""
 
     pattern: DFPattern
     shape: Sequence[Any]
@@ -393,7 +393,7 @@ class ShapePattern(DFPattern):
 
 
 class AttrPattern(DFPattern):
-    """Matches by attributes of an operator, a call or a function."""
+    """Pattern for an operator, a call or a function with given attributes."""
 
     pattern: DFPattern
     attrs: dict[str, Any]
@@ -417,7 +417,7 @@ class AttrPattern(DFPattern):
 
 
 class DominatorPattern(DFPattern):
-    """Matches a child all of whose inputs come from one parent along a path."""
+    """Pattern for a child all of whose inputs come from one parent along a path."""
 
     parent: DFPattern
     path: DFPattern
@@ -439,7 +439,7 @@ class DominatorPattern(DFPattern):
         return False
 
     def _follow(self, expr: Node, matcher: Matcher, followed: set[int]) -> bool:
-        """Follow all inputs up to the parent; an input that was followed once is not again."""
+        """Follow all inputs up to the parent, each input only once."""
         inputs = matcher.tree.inputs(expr)
         for node in inputs:
             if key(node) in followed:
@@ -467,7 +467,7 @@ def match(pattern: DFPattern, expr: relax.Expr) -> bool:
     ------
     RelayError
         If the answer depends on the type of an expression without one, or on an attribute of
-        operators that is not known here.
+        operators that tvmlab does not have.
     """
     root = inline_bindings(expr, functions=True)
     return Matcher(DominatorTree(root, View())).match(pattern, root)
@@ -477,7 +477,7 @@ def _type_of(expr: Node) -> ir.Type:
     if isinstance(expr, OperatorName):
         return expr.op.ty
     if not graph.has_type(infer_type(expr)):
-        what = "A pattern asks for the type of an expression that has none."
+        what = "A pattern needs the type of an expression without a type."
         fix = "Give the variables types: relay.var(name, shape=..., dtype=...)."
         raise RelayError(what, where=str(expr), fix=fix)
     return expr.ty
@@ -497,7 +497,7 @@ def _equal(wanted: Any, has: Any) -> bool:
 
 
 def is_op(op_name: str) -> ExprPattern:
-    """Match a Relay operator by its name, such as ``"nn.conv2d"``; `RelayError` for another."""
+    """Match a Relay operator by name, such as ``"nn.conv2d"``; `RelayError` for an unknown name."""
     row = table.find(op_name)
     if row is None:
         near = table.closest(op_name)
@@ -509,29 +509,29 @@ def is_op(op_name: str) -> ExprPattern:
 
 
 def has_type(ttype: ir.Type, pattern: DFPattern | None = None) -> TypePattern:
-    """Match what the pattern does (anything, if none is given) if it has this type."""
+    """Match what the pattern matches (anything, by default) if it has this type."""
     return TypePattern(pattern or wildcard(), ttype)
 
 
 def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DataTypePattern:
-    """Match what the pattern does if it is a tensor of this dtype."""
+    """Match what the pattern matches if it is a tensor with this dtype."""
     return DataTypePattern(pattern or wildcard(), dtype)
 
 
 def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePattern:
-    """Match what the pattern does if it is a tensor of this shape."""
+    """Match what the pattern matches if it is a tensor with this shape."""
     return ShapePattern(pattern or wildcard(), shape)
 
 
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
-    """Match what the pattern does if these attributes have these values.
+    """Match what the pattern matches if these attributes have these values.
 
-    An operator has the attribute ``"TOpPattern"``, which says how it can be fused.
+    An operator has the attribute ``"TOpPattern"``, which determines how it can be fused.
     """
     return AttrPattern(pattern or wildcard(), attrs)
 
 
-# Relay's functions of the same meaning.
+# Relay's functions with the same meaning.
 is_var = VarPattern
 is_constant = ConstantPattern
 is_expr = ExprPattern
@@ -544,7 +544,7 @@ dominates = DominatorPattern
 
 
 def patterns(root: DFPattern) -> list[DFPattern]:
-    """List all patterns that a pattern is made of, each once, parts before the whole."""
+    """List all patterns in a pattern, each once, parts before the patterns that contain them."""
     order: list[DFPattern] = []
     stack, seen = [(root, False)], set[DFPattern]()
     while stack:

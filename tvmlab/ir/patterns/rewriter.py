@@ -1,7 +1,7 @@
-"""Rewriting and partitioning: what takes the place of the expressions that a pattern matches.
+"""Rewriting and partitioning: replacing the expressions that a pattern matches.
 
-Matches are looked for from the result backwards, so that the largest comes first. A match that
-overlaps an earlier one, or whose inner expressions are used outside of it, does not count.
+The search for matches runs backwards from the result, so that the largest match comes first. A
+match that overlaps an earlier one, or whose inner expressions are used outside it, is skipped.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ROUNDS = 100
 
 
 class DFPatternCallback:
-    """A rule for rewriting: set `pattern` in the constructor and write `callback`.
+    """A rewrite rule: set `pattern` in the constructor and write `callback`.
 
     Parameters
     ----------
     require_type : bool
-        Relay's; without effect, because graphs have their types.
+        An argument of Relay without effect, because graphs have types.
     rewrite_once : bool
-        Whether the rule is done after the first round in which it changed something.
+        Whether the rule stops after the first round in which it changed something.
     """
 
     def __init__(self, require_type: bool = False, rewrite_once: bool = False) -> None:
@@ -45,7 +45,7 @@ class DFPatternCallback:
         self.rewrite_once = rewrite_once
 
     def rewrite(self, expr: relax.Expr) -> Any:
-        """Rewrite with this rule alone (see `rewrite`)."""
+        """Rewrite with this rule only (see `rewrite`)."""
         return rewrite(self, expr)
 
     def callback(
@@ -56,13 +56,13 @@ class DFPatternCallback:
         Parameters
         ----------
         pre : tvm.relax.Expr
-            The match as it was.
+            The match before the rewriting.
         post : tvm.relax.Expr
-            The same with its inputs rewritten already; returned, it changes nothing.
+            The match with its inputs already rewritten; return it to change nothing.
         node_map : dict of DFPattern to list of tvm.relax.Expr
-            What each part of the pattern matched, rewritten already.
+            The expressions that each part of the pattern matched, already rewritten.
         """
-        raise NotImplementedError("a DFPatternCallback has to have a callback")
+        raise NotImplementedError("a subclass of DFPatternCallback must define callback")
 
 
 def rewrite(
@@ -70,7 +70,7 @@ def rewrite(
     expr: relax.Expr,
     mod: tvm.IRModule | None = None,
 ) -> Any:
-    """Rewrite a graph with one rule or several, alternately, until a round changes nothing.
+    """Rewrite a graph with one or several rules, alternately, until a round changes nothing.
 
     Parameters
     ----------
@@ -79,18 +79,18 @@ def rewrite(
     expr : tvm.relax.Expr
         A graph, bindings or a function.
     mod : tvm.IRModule, optional
-        Relay's; nothing is looked up in it.
+        An argument of Relay without effect.
 
     Returns
     -------
     tvm.relax.Expr
-        The graph; a function with bindings comes back with bindings.
+        The graph; a function with bindings is returned with bindings.
 
     Raises
     ------
     RelayError
-        After a hundred rounds, for a rule without a pattern, or a callback's result that is no
-        expression.
+        If the graph still changes after a hundred rounds, a rule has no pattern, or a callback
+        returns something other than an expression.
     """
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
     first = root = inline_bindings(expr, functions=True)
@@ -104,7 +104,7 @@ def rewrite(
             return in_form_of(expr, first, root)
     where = ", ".join(type(rule).__name__ for rule in rules)
     fix = "Look for rules that undo each other, or use rewrite_once=True."
-    what = f"After {_ROUNDS} rounds of rewriting the graph still changes."
+    what = f"The graph still changes after {_ROUNDS} rounds of rewriting."
     raise RelayError(what, where=where, fix=fix)
 
 
@@ -114,39 +114,39 @@ def partition(
     attrs: dict[str, Any] | None = None,
     check: Callable[[relax.Expr], Any] = lambda x: True,
 ) -> Any:
-    """Put each match of a pattern into a function of its own.
+    """Replace each match of a pattern by a call of a new function.
 
     Parameters
     ----------
     pattern : DFPattern
-        What to look for.
+        The pattern to match.
     expr : tvm.relax.Expr
-        Where: a graph, bindings or a function.
+        The graph, bindings or function to search.
     attrs : dict, optional
-        Attributes for the functions, besides ``PartitionedFromPattern``.
+        Attributes for the functions, in addition to ``PartitionedFromPattern``.
     check : callable
-        Gets the matched expression (a graph); false leaves it as it is.
+        Gets the matched expression (a graph), and returns whether to replace it.
 
     Returns
     -------
     tvm.relax.Expr
-        The graph with calls of the functions; a function with bindings comes back with bindings.
-        Parameters are named ``FunctionVar_i_j``; constants become arguments unless the pattern
-        asked for a constant.
+        The graph with calls of the functions; a function with bindings is returned with bindings.
+        Parameters are named ``FunctionVar_i_j``; a constant becomes an argument unless the pattern
+        contains a constant pattern for it.
     """
     root = inline_bindings(expr, functions=True)
     return in_form_of(expr, root, cut_graph([(attrs or {}, pattern, check)], root))
 
 
 Cut = tuple[dict[str, Any], DFPattern, Callable[[relax.Expr], Any]]
-"""The attributes of the functions, the pattern and the check of one call of `partition`."""
+"""The attributes of the new functions, the pattern and the check of a call of `partition`."""
 
 
 def cut_graph(cuts: Sequence[Cut], root: relax.Expr) -> relax.Expr:
-    """Put the matches of patterns in a graph without bindings into functions (`partition`)."""
+    """Replace matches of patterns by functions in a graph without bindings (see `partition`)."""
     tree = DominatorTree(root, View())
     for cut in cuts:
-        # Relay does not cut out a function that nothing calls.
+        # Relay does not partition a function that nothing calls.
         if not isinstance(cut[1], p.FunctionPattern):
             made = _replace(cut[1], tree, functools.partial(_cut_out, cut, tree.view))
             tree = tree if made.same_as(tree.root) else DominatorTree(made, tree.view)
@@ -163,7 +163,7 @@ def _cut_out(
     return graph.typed(relax.Call(made, [done[key(one)] for one in match.inputs]))
 
 
-DFPattern.partition = partition  # as a method too, which Relay's patterns have
+DFPattern.partition = partition  # a method of Relay's patterns too
 
 _Done = dict[int, relax.Expr]  # the new expressions, by the keys of the old ones
 
@@ -173,7 +173,7 @@ def _replace(
     tree: DominatorTree,
     change: Callable[[relax.Expr, relax.Expr, Match, _Done], relax.Expr],
 ) -> relax.Expr:
-    """Rebuild a graph, with ``change(pre, post, match, done)`` in the place of each match."""
+    """Rebuild a graph, replacing each match by ``change(pre, post, match, done)``."""
     matches, view = _Finder(pattern, tree).matches(), tree.view
     if not matches:
         return tree.root
@@ -197,8 +197,8 @@ def _rewrite_once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
 def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModule:
     """Rewrite the body of every Relax function of a module with a rule, operands first.
 
-    Unlike in `rewrite`, a match can use expressions that are used elsewhere. Functions with a
-    `match_cast` and those of other compilers stay as they are.
+    Unlike in `rewrite`, expressions of a match can be used elsewhere. Functions with a `match_cast`
+    and functions of other compilers are kept.
     """
     pattern, view = p.checked(rule.pattern), View()
 
@@ -216,7 +216,7 @@ def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModul
 
 
 def attribute(function: relax.Function, name: str) -> str:
-    """Return a function's attribute as a string, the empty one where it has none."""
+    """Return a function's attribute as a string, empty if it has no such attribute."""
     return str(function.attrs[name]) if function.attrs and name in function.attrs else ""
 
 
@@ -226,10 +226,10 @@ def change_bodies(
     casts: bool = True,
     functions: bool = False,
 ) -> tvm.IRModule:
-    """Replace the body of each Relax function, a graph, by ``change(body, name of the function)``.
+    """Replace the body of each Relax function, as a graph, by ``change(body, function name)``.
 
-    Functions of other compilers stay, and without `casts` those with a `match_cast`. With
-    `functions` the bodies of functions inside are graphs too.
+    Functions of other compilers are kept, and without `casts` also those with a `match_cast`. With
+    `functions` the bodies of nested functions are graphs too.
     """
     made = {}
     with graph.no_collection():
@@ -243,7 +243,7 @@ def change_bodies(
             if compiled or (has_cast and not casts):
                 continue
             before = inline_bindings(function.body, functions)
-            if isinstance(before, relax.SeqExpr):  # a body of one binding is no `let`
+            if isinstance(before, relax.SeqExpr):  # a body of one binding is not a `let`
                 before = inline_bindings(inline_bindings(function.body), functions)
             after = change(before, str(var.name_hint))
             if not after.same_as(before):
@@ -257,24 +257,24 @@ def change_bodies(
 def _apply(
     rule: DFPatternCallback, pre: relax.Expr, post: relax.Expr, found: Found, done: _Done
 ) -> relax.Expr:
-    """Return what a rule makes of a match, `post` itself where that is the same graph."""
+    """Return a rule's replacement for a match, or `post` itself if it is the same graph."""
     node_map = {
         part: [one.op if isinstance(one, OperatorName) else done.get(key(one), one) for one in all_]
         for part, all_ in found.items()
     }
     made: Any = rule.callback(pre, post, node_map)
-    # Relay's operators with several results return a wrapper around the tuple.
+    # Relay's operators with several results return a wrapper of the tuple.
     if not isinstance(made, ir.Expr) and hasattr(made, "__tvm_ffi_object__"):
         made = made.__tvm_ffi_object__()
     if not isinstance(made, ir.Expr):
-        what = f"A callback returned {made!r}, which is no expression."
-        fix = "Return what takes the match's place; return post to change nothing."
+        what = f"A callback returned {made!r}, which is not an expression."
+        fix = "Return the replacement of the match; return post to change nothing."
         raise RelayError(what, where=f"{type(rule).__name__}.callback", fix=fix)
     return post if same_graph(infer_type(made), post) else made
 
 
 def same_graph(a: relax.Expr, b: relax.Expr) -> bool:
-    """Return whether two graphs are structurally equal; TVM's own comparison cannot go deep."""
+    """Return whether two graphs are structurally equal; TVM's comparison cannot recurse deeply."""
     seen: set[tuple[int, int]] = set()
     stack = [(a, b)]
     while stack:
@@ -304,7 +304,7 @@ def _taken_apart(expr: relax.Expr) -> tuple[Any, list[relax.Expr]]:
 
 @dataclass(frozen=True)
 class Match:
-    """One match: what each part of the pattern matched, what it reads, and what is in between."""
+    """One match: the matches of the pattern's parts, its inputs, and the expressions inside."""
 
     found: Found
     number: int
@@ -312,14 +312,14 @@ class Match:
     inside: list[relax.Expr]
 
     def as_function(self, view: View, attrs: dict[str, Any]) -> relax.Function:
-        """Return the match as a function of what it reads."""
+        """Return the match as a function of its inputs."""
         prefix = f"FunctionVar_{self.number}_"
         params = [relax.Var(f"{prefix}{i}", _annotation(one)) for i, one in enumerate(self.inputs)]
         new: dict[int, relax.Expr] = dict(zip(map(key, self.inputs), params, strict=True))
         for expr in self.inside:
             new[key(expr)] = view.rebuild(expr, [new[key(part)] for part in view.parts(expr)])
         for param in params:
-            # Only now: Relay types nothing inside by a parameter that has no annotation.
+            # Set this type last, because in Relay expressions inside do not get types from it.
             if not graph.has_type(param):
                 relax.expr._update_type(param, graph.UNKNOWN)
         name = "".join(_name(expr, view) for expr in self.inside)
@@ -337,7 +337,7 @@ def _name(expr: relax.Expr, view: View) -> str:
 
 
 def _annotation(expr: relax.Expr) -> ir.Type | None:
-    """Return an input's type for its parameter, or None where a part of the type is unknown."""
+    """Return the type of an input's parameter, or None if a part of the type is unknown."""
     found = expr.ty
     if isinstance(found, relax.TensorType):
         whole = isinstance(found.shape, relax.ShapeExpr) and found.dtype is not None
@@ -346,18 +346,18 @@ def _annotation(expr: relax.Expr) -> ir.Type | None:
 
 
 def _is_leaf(pattern: DFPattern) -> bool:
-    """Return whether a pattern has no parts, or any operands or fields match it."""
+    """Return whether a pattern has no parts, or accepts any operands or fields."""
     if isinstance(pattern, p.TuplePattern):
         return pattern.fields is None
     return pattern.args is None if isinstance(pattern, p.CallPattern) else not pattern.parts()
 
 
 class _Finder:
-    """Finds all matches in a graph, as PatternGrouper in TVM's ``dataflow_matcher.cc`` does."""
+    """Finder of all matches in a graph, like PatternGrouper in TVM's ``dataflow_matcher.cc``."""
 
     def __init__(self, pattern: DFPattern, tree: DominatorTree) -> None:
         self.parts = p.patterns(pattern)
-        # The parts that match what a match reads, and those whose matches lie inside of one.
+        # The parts that match inputs, and the parts whose matches are inside.
         self.leaves = [part for part in self.parts if _is_leaf(part)]
         self.inner = [
             part for part in self.parts if isinstance(part, (p.DominatorPattern, p.FunctionPattern))
@@ -377,7 +377,7 @@ class _Finder:
             inputs = self._inputs(matcher.found)
             ends = frozenset(map(key, inputs))
             inside = [one for one in self.view.order(expr, ends) if key(one) not in ends]
-            # A root that is an input itself leaves nothing inside: Relay rewrites no such match.
+            # If the root is an input, nothing is inside, and Relay does not rewrite the match.
             if inside and self._is_separable(expr, inside):
                 self.taken.update(map(key, inside))
                 matches[key(expr)] = Match(matcher.found, self.tried, inputs, inside)
@@ -385,8 +385,8 @@ class _Finder:
         return matches
 
     def _inputs(self, found: Found) -> list[relax.Expr]:
-        """List what the smallest parts of the pattern matched, in the pattern's order."""
-        # What is on a dominator's path or in a matched function is no input.
+        """List the matches of the smallest parts of the pattern, in the pattern's order."""
+        # Expressions on a dominator's path or in a matched function are not inputs.
         inner: set[int] = set()
         for whole in self.inner:
             if isinstance(whole, p.DominatorPattern):
@@ -397,7 +397,7 @@ class _Finder:
                     inner.update(map(key, [*self.view.order(match), *match.params]))
         inputs: dict[int, relax.Expr] = {}
         for pattern in self.leaves:
-            # A constant stays inside where the pattern asks for a constant.
+            # A constant stays inside if the pattern has a constant pattern.
             inlined: tuple[Any, ...] = (OperatorName, ir.Op, relax.Function)
             if isinstance(pattern, (p.ConstantPattern, p.ExprPattern)):
                 inlined += (ir.GenericConst,)
@@ -415,7 +415,7 @@ class _Finder:
         )
 
     def _is_separable(self, root: relax.Expr, inside: list[relax.Expr]) -> bool:
-        """Return whether no other match and no expression outside uses the inner expressions."""
+        """Return whether neither another match nor an outside expression uses inner expressions."""
         keys = set(map(key, inside))
         for expr in inside:
             if isinstance(expr, (relax.Function, ir.GenericConst)):

@@ -1,7 +1,7 @@
-"""How Relay sees a Relax graph: calls by Relay's names, bodies and branches as parts of a node.
+"""Relay's view of a Relax graph: calls by Relay's names, bodies and branches as parts of a node.
 
-Patterns are written for Relay's operands and attributes, so they are matched against the call that
-`table` reads from Relax's call: the shape of a `reshape` is an operand in Relax only.
+Patterns are written for Relay's operands and attributes, so they are matched against the Relay
+call that `table` reads from a Relax call. For example, only Relax has a `reshape`'s shape operand.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..module import infer_type
 
 @dataclass(frozen=True)
 class OperatorName:
-    """The operator of a call, with the name that Relay has for the operator in that call."""
+    """The operator of a call, with its Relay name in this call."""
 
     op: ir.Op
     names: frozenset[str]
 
     def same_as(self, other: object) -> bool:
-        """Compare as expressions do."""
+        """Compare like expressions."""
         return self == other
 
 
@@ -51,20 +51,20 @@ def _own_names(op: ir.Op) -> frozenset[str]:
 
 
 def is_partitioned(expr: relax.Expr) -> bool:
-    """Return whether `partition` made a function: nothing in it is matched again."""
+    """Return whether `partition` made a function, so that nothing inside is matched again."""
     return type(expr) is relax.Function and "PartitionedFromPattern" in (expr.attrs or {})
 
 
 class View:
-    """The parts of each expression of a graph, as Relay has them; each call is read once."""
+    """The parts of each expression of a graph in Relay's form; each call is read only once."""
 
     def __init__(self) -> None:
-        # The expressions stay beside what is known of them, so that no address is used again.
+        # Keep the expressions of the cache alive, so that their addresses are not reused.
         self._calls: dict[int, tuple[relax.Call, RelayCall]] = {}
         self._parts: dict[int, tuple[relax.Expr, list[relax.Expr]]] = {}
 
     def call(self, call: relax.Call) -> RelayCall:
-        """Read a call; the same call gives the same `RelayCall` each time."""
+        """Read a call; the same call always returns the same `RelayCall`."""
         place = key(call)
         if place not in self._calls:
             found = table.written(call)
@@ -81,7 +81,7 @@ class View:
         return self._calls[place][1]
 
     def names(self, expr: relax.Expr) -> frozenset[str]:
-        """Return Relay's names of the operator that an expression calls, if it calls one."""
+        """Return Relay's names of the operator that an expression calls, or an empty set."""
         head = self.call(expr).head if type(expr) is relax.Call else None
         return head.names if isinstance(head, OperatorName) else frozenset()
 
@@ -93,7 +93,7 @@ class View:
         return known[1]
 
     def _read_parts(self, expr: relax.Expr) -> list[relax.Expr]:
-        # By the exact class: `isinstance` of Relax's abstract classes would take most of the time.
+        # Compare exact classes, because `isinstance` of Relax's abstract classes is slow.
         kind = type(expr)
         if kind is relax.Call:
             call = self.call(expr)
@@ -110,12 +110,12 @@ class View:
         return graph.children(expr)
 
     def order(self, root: relax.Expr, leaves: frozenset[int] = frozenset()) -> list[relax.Expr]:
-        """List a graph's expressions, parts before the whole, without the parts of `leaves`."""
+        """List a graph's expressions, parts first, without the parts of `leaves`."""
         parts = self.parts if not leaves else lambda e: [] if key(e) in leaves else self.parts(e)
         return [expr for expr, _ in graph.walk(root, parts)]
 
     def rebuild(self, expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
-        """Make an expression again from other parts; the same object where no part differs."""
+        """Rebuild an expression from other parts; return the same object if none differs."""
         old = self.parts(expr)
         if graph.same_nodes(old, new):
             return expr
@@ -134,7 +134,7 @@ class View:
 
 
 def in_form_of(given: relax.Expr, root: relax.Expr, result: relax.Expr) -> Any:
-    """Return a result in the form of the input, whose graph is `root`."""
+    """Return a result in the same form as the input, whose graph is `root`."""
     if result.same_as(root):
         return given
     functions = isinstance(given, relax.Function) and isinstance(result, relax.Function)
@@ -144,9 +144,9 @@ def in_form_of(given: relax.Expr, root: relax.Expr, result: relax.Expr) -> Any:
 
 
 class DominatorTree:
-    """The users of each expression of a graph, and the one user that all its uses lead to.
+    """The users of each expression in a graph, and the nearest user that all its uses lead to.
 
-    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. All is computed at its first use.
+    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. Properties are computed on first use.
     """
 
     def __init__(self, root: relax.Expr, view: View) -> None:
@@ -154,7 +154,7 @@ class DominatorTree:
 
     @cached_property
     def order(self) -> list[relax.Expr]:
-        """The graph's expressions, parts before the whole."""
+        """The graph's expressions, parts before their users."""
         return self.view.order(self.root)
 
     def calls(self, names: frozenset[str]) -> list[relax.Expr]:
@@ -171,14 +171,14 @@ class DominatorTree:
         return calls
 
     def inputs(self, expr: relax.Expr) -> list[relax.Expr]:
-        """List what an expression computes from: no function called, nothing that a `let` binds."""
+        """List the inputs of an expression: not the called function, nor the values of a `let`."""
         if isinstance(expr, relax.Call):
             return self.view.call(expr).operands
         parts = self.view.parts(expr)
         return parts[2:] if isinstance(expr, relax.SeqExpr) else parts
 
     def users(self, expr: relax.Expr) -> list[relax.Expr]:
-        """List the expressions that an expression is a part of."""
+        """List the expressions that have an expression as a part."""
         return [self.order[place] for place in self._users[self._place[key(expr)]]]
 
     def dominates(self, expr: relax.Expr, other: relax.Expr) -> bool:
@@ -189,7 +189,7 @@ class DominatorTree:
         return place == goal and not expr.same_as(other)
 
     def dominated(self, expr: relax.Expr) -> list[relax.Expr]:
-        """List the expressions whose nearest dominator this one is, the last in order first."""
+        """List the expressions with this one as their nearest dominator, the last one first."""
         return [self.order[place] for place in self._children[self._place[key(expr)]]]
 
     @cached_property
@@ -198,7 +198,7 @@ class DominatorTree:
 
     @cached_property
     def parts(self) -> list[list[int]]:
-        """The places of the parts of each expression of `order`."""
+        """The indices in `order` of the parts of each expression."""
         places = self._place
         return [[places[key(part)] for part in self.view.parts(expr)] for expr in self.order]
 
@@ -216,7 +216,7 @@ class DominatorTree:
 
     @cached_property
     def _parents(self) -> list[int]:
-        """List the places of the nearest dominators, which come later; the end stands for none."""
+        """List the indices of the nearest dominators, which come later; the end means none."""
         end = len(self.order)
         parents = [end] * (end + 1)
         for place in reversed(range(end)):
@@ -238,7 +238,7 @@ class DominatorTree:
         return children
 
 
-# How operators can be fused, by the numbers of TVM's include/tvm/relay/op_attr_types.h.
+# The kinds of fusion, with the numbers of TVM's include/tvm/relay/op_attr_types.h.
 _ELEMENTWISE = """
     abs acos acosh asin asinh atan atanh bitwise_not cast ceil clip copy cos cosh erf exp floor
     isfinite isinf isnan log log10 log2 logical_not negative nn.leaky_relu nn.relu ones_like
@@ -276,6 +276,6 @@ def fusion_kind(names: Iterable[str], attribute: str) -> int | None:
     kinds = {_KINDS.get(name) for name in names}
     if attribute != "TOpPattern" or len(kinds) != 1 or None in kinds:
         what = f"The attribute {attribute!r} of {' or '.join(sorted(names))} is not known."
-        fix = 'Ask for "TOpPattern", or list the operators: is_op("a") | is_op("b").'
+        fix = 'Use "TOpPattern", or list the operators: is_op("a") | is_op("b").'
         raise RelayError(what, where="has_attr", fix=fix)
     return kinds.pop()

@@ -1,1 +1,1 @@
-"""Relay's text, read and printed."""
+"""Reader and printer of Relay text."""

@@ -1,7 +1,7 @@
-"""Relay text to tokens, and the readers of what needs no names: attributes and types.
+"""Relay text to tokens, and the readers of attributes and types, which need no names.
 
-One regular expression finds every token. Comments nest in Relay, which no regular expression
-follows, so that nested comments are skipped by counting. Lines are counted only for an error.
+One regular expression matches every token. Comments nest in Relay, which a regular expression
+cannot match, so nested comments are skipped by counting. Lines are counted only for an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..module import explain
 from . import literals
 from .metadata import MetadataTable
 
-MAX_DEPTH = 100  # Relay's printer nests a handful; the parser recurses, and Python ends at 1,000.
+MAX_DEPTH = 100  # Printed text nests little; the parser recurses, and Python stops at 1,000.
 
 
 class Token(NamedTuple):
-    """A piece of text: its kind, the text, and the index of its first character.
+    """A token of the text: its kind, its text, and the index of its first character.
 
-    The kind of a mark or keyword is the text itself.
+    The kind of a punctuation mark or keyword is the text itself.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Split a text into tokens, up to its metadata section; the last one is ``END``."""
+    """Split a text into tokens, up to its metadata section; the last token is ``END``."""
     match, position = _TOKEN.match, 0
     while position < len(text):
         found = match(text, position)
@@ -63,12 +63,12 @@ def _unreadable(text: str, position: int) -> RelayError:
     for start, what in _UNCLOSED.items():
         if text.startswith(start, position):
             return literals.error_at(text, position, f"{what} is not closed", fix)
-    what = f"Relay text has no token that starts with {text[position]!r}"
+    what = f"No token of Relay text starts with {text[position]!r}"
     return literals.error_at(text, position, what, "remove it")
 
 
 def _comment_end(text: str, start: int) -> int:
-    """Find the end of a comment that can hold others."""
+    """Return the end of a comment that can contain other comments."""
     depth = 0
     for mark in _COMMENT_MARK.finditer(text, start):
         depth += 1 if mark[0] == "/*" else -1
@@ -78,7 +78,7 @@ def _comment_end(text: str, start: int) -> int:
 
 
 class Cursor:
-    """A place in a text, and readers of attributes and types."""
+    """A position in a text, and readers of attributes and types."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -95,11 +95,11 @@ class Cursor:
         return self.tokens[self.at]
 
     def next_is(self, *kinds: str) -> bool:
-        """Return whether these tokens come next."""
+        """Return whether the next tokens have these kinds."""
         return [token.kind for token in self.tokens[self.at : self.at + len(kinds)]] == list(kinds)
 
     def take(self, *kinds: str) -> Token:
-        """Read a token, which must be of one of some kinds."""
+        """Read a token, which must have one of several kinds."""
         token = self.tokens[self.at]
         if token.kind not in kinds:
             raise self.unexpected(" or ".join(kinds))
@@ -107,13 +107,13 @@ class Cursor:
         return token
 
     def accept(self, kind: str) -> bool:
-        """Read a token if it is of a kind."""
+        """Read a token if it has a kind, and return whether it was read."""
         found = self.tokens[self.at].kind == kind
         self.at += found
         return found
 
     def items(self, end: str) -> Iterable[None]:
-        """Go through items with commas between them, up to a closing mark."""
+        """Iterate over items separated by commas, up to a closing token."""
         while not self.accept(end):
             yield
             if not self.next_is(end):
@@ -131,22 +131,22 @@ class Cursor:
         return literals.error_at(self.text, token.start, what, fix)
 
     def unexpected(self, wanted: str) -> RelayError:
-        """Make the error for a token that cannot come next."""
+        """Make the error for an unexpected token."""
         if self.token.kind == "END":
-            return self.error(self.token, "The text ends too early", "is it cut off?")
-        what = f"Relay text cannot go on with {self.token.value!r} here"
+            return self.error(self.token, "The text ends too early", "is the text complete?")
+        what = f"{self.token.value!r} is unexpected here"
         if self.token.kind == "GONE":
             what = f"{self.token.value!r}: algebraic data types have no counterpart in Relax"
         return self.error(self.token, what, f"write {wanted}")
 
     def unknown(self, token: Token, kind: str, names: Iterable[str]) -> RelayError:
-        """Make the error for an unknown name, with the nearest known one."""
+        """Make the error for an unknown name, with the closest known name."""
         near = difflib.get_close_matches(token.value, names, n=1)
         fix = f"did you mean {near[0]}?" if near else "bind it before it is used"
         return self.error(token, f"There is no {kind} {token.value} here", fix)
 
     def placed(self, token: Token, read: Callable[..., Any], *args: Any) -> Any:
-        """Call a function whose errors get the place of a token."""
+        """Call a function, and add the position of a token to its errors."""
         try:
             return read(*args)
         except Exception as problem:
@@ -154,7 +154,7 @@ class Cursor:
                 raise
             if isinstance(problem, TvmlabError):
                 raise self.error(token, problem.what, problem.fix) from problem
-            what = f"Relax refuses this: {explain(problem)}"
+            what = f"Relax does not accept this expression: {explain(problem)}"
             raise self.error(token, what, "check shapes and dtypes of the operands") from problem
 
     def attribute(self, found: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Cursor:
         token = self.take("NAME")
         self.take("=")
         if token.value in found:
-            raise self.error(token, f"{token.value} is given twice", "give it once")
+            raise self.error(token, f"{token.value} occurs twice", "write it once")
         found[token.value] = self.setting()
 
     def setting(self) -> Any:
@@ -186,7 +186,7 @@ class Cursor:
         return {"True": True, "False": False, "None": None}.get(token.value, token.value)
 
     def declared_type(self, mark: str) -> ir.Type | None:
-        """Read a type behind a mark, if there is one."""
+        """Read a type after a punctuation mark, if there is one."""
         return self.type() if self.accept(mark) else None
 
     def type(self) -> ir.Type | None:
@@ -213,7 +213,7 @@ class Cursor:
 
 
 _WORD = r"[A-Za-z_]\w*"
-# In the order of how often they come; the longest first where two start alike.
+# In the order of their frequency; the longer one first if two start alike.
 _TOKEN = re.compile(
     rf"""
       [ \t\r\n\ufeff]+

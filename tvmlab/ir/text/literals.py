@@ -1,6 +1,6 @@
-"""Numbers, strings, lists, types and names as Relay's text has them, written and read.
+"""Numbers, strings, lists, types and names in Relay text, written and read.
 
-A function that reads raises an error without a place; the parser adds the place of the token.
+A function that reads raises an error without a position; the parser adds the token's position.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ DTYPES = frozenset(
     ["bool", "float16", "float32", "float64", "bfloat16"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""The dtypes that a tensor's type can have."""
+"""The dtypes that a tensor can have."""
 
 MAX_RANK = 64
 """The largest number of axes of a tensor."""
 
 MAX_NUMBERS = 10_000
-"""The largest number of numbers in an attribute, such as the places where ``split`` cuts."""
+"""The largest number of values in an attribute, such as the indices at which ``split`` cuts."""
 
 # The suffix of a number, by its dtype.
 _INTEGERS = {"int16": "i16", "int32": "", "int64": "i64"}
@@ -32,7 +32,7 @@ _FLOATS = {"float16": "f16", "float32": "f", "float64": "f64"}
 
 
 def error_at(text: str, position: int, what: str, fix: str | None = None) -> RelayError:
-    """Make an error that names a place in the text: its line, its column, and what surrounds it."""
+    """Make an error with a position in the text: the line, the column, and the text around it."""
     position = min(position, len(text))
     line = text.count("\n", 0, position) + 1
     start = text.rfind("\n", 0, position) + 1
@@ -47,11 +47,11 @@ def error_at(text: str, position: int, what: str, fix: str | None = None) -> Rel
 
 
 def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
-    """Write a constant without dimensions in its inline form, which reads back as the same bits.
+    """Write a constant without dimensions inline, so that it reads back as the same bits.
 
-    The result is None for what belongs into the metadata section: a dtype for which Relay has no
-    literal (int8 is one), an integer that Relay's reader takes for an overflow, and unusual NaNs.
-    Where `src/support/scalars.cc` of TVM 0.18 prints six digits, here are as many as are needed.
+    Returns None for a constant that belongs in the metadata section: a dtype for which Relay has no
+    literal (such as int8), an integer that Relay's reader treats as an overflow, and unusual NaNs.
+    `src/support/scalars.cc` of TVM 0.18 prints six digits; this function prints as many as needed.
     """
     dtype = str(value.dtype)
     if dtype == "bool":
@@ -63,12 +63,12 @@ def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
 
 
 def write_attribute(value: Any) -> str | None:
-    """Write the value of an attribute, None where Relay's text has no form for it."""
+    """Write the value of an attribute, or return None if Relay text has no form for it."""
     if value is None or isinstance(value, (bool, int)):
         return str(value)
-    if isinstance(value, str):  # as UTF-8, where what is not printable is escaped
+    if isinstance(value, str):  # as UTF-8, with escapes for unprintable bytes
         return '"' + "".join(_ESCAPED.get(byte, chr(byte)) for byte in value.encode()) + '"'
-    if isinstance(value, float):  # which Relay keeps in 64 bits and marks with f
+    if isinstance(value, float):  # stored by Relay in 64 bits, with the suffix f
         return _shortest(np.float64(value)) + "f"
     if isinstance(value, (list, tuple)):
         items = _all(map(write_attribute, value))
@@ -82,7 +82,7 @@ def _all(texts: Iterable[str | None]) -> list[str] | None:
 
 
 def _shortest(value: Any) -> str:
-    """Write the fewest digits that stand for the same bits, but six at least as in C++."""
+    """Write the fewest digits that read back as the same bits, but at least six as in C++."""
     digits = np.format_float_scientific(value, trim="-").partition("e")[0]
     return f"{value:.{max(6, sum(map(str.isdigit, digits)))}g}"
 
@@ -90,8 +90,8 @@ def _shortest(value: Any) -> str:
 def write_type(ty: ir.Type | None) -> str | None:
     """Write a type as Relay does, such as ``(Tensor[(3), float32], fn (int8) -> int8)``.
 
-    A dimension that is no number is ``?``. The result is None where the dtype or the number of
-    dimensions is unknown, and for Relax's other types.
+    An unknown dimension is ``?``. Returns None if the dtype or the number of dimensions is unknown,
+    and for Relax's other types.
     """
     if isinstance(ty, relax.TensorType):
         if ty.dtype is None or str(ty.dtype) in ("", "void") or (ty.shape is None and ty.ndim < 0):
@@ -110,15 +110,15 @@ def write_type(ty: ir.Type | None) -> str | None:
 
 
 def write_tuple(parts: Sequence[str]) -> str:
-    """Put parts between parentheses; a single part gets the comma that makes it a tuple."""
+    """Put parts in parentheses; a single part gets the comma that makes it a tuple."""
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
 def read_literal(text: str) -> ir.GenericConst:
     """Read a literal such as ``1.5f16``, ``-300i16``, ``70000`` or ``True``.
 
-    The suffix ``f`` is float32. A number without a suffix is int32, or int64 where int32 is too
-    small, or float32 if it has a fraction.
+    The suffix ``f`` is float32. A number without a suffix is int32, or int64 if it does not fit
+    int32, or float32 if it has a fraction.
     """
     if text in ("True", "False"):
         return relax.const(text == "True", "bool")
@@ -145,7 +145,7 @@ def read_number(text: str) -> int | float:
 def _read(text: str) -> tuple[int | float, str]:
     found = _NUMBER.fullmatch(text)
     if found is None:
-        raise RelayError(f"{text[:40]} is no literal of Relay", fix=_SUFFIXES)
+        raise RelayError(f"{text[:40]} is not a Relay literal", fix=_SUFFIXES)
     digits, suffix = found[1], found[2] or ""
     if suffix.startswith("f") or not digits.lstrip("-").isdigit():
         return float(digits), suffix
@@ -153,9 +153,9 @@ def _read(text: str) -> tuple[int | float, str]:
 
 
 def read_integer(digits: str) -> int:
-    """Read an integer of 64 bits."""
+    """Read a 64-bit integer."""
     if _INTEGER.fullmatch(digits.strip()) is None:
-        raise RelayError(f"{digits[:40]!r} is no integer here", fix=_FITS)
+        raise RelayError(f"{digits[:40]!r} is not a valid integer", fix=_FITS)
     value = int(digits)
     if not -(2**63) <= value < 2**63:
         raise RelayError(f"{digits} does not fit int64", fix=_FITS)
@@ -168,14 +168,14 @@ def read_integers(text: str) -> list[int]:
 
 
 def checked_list(values: list[Any]) -> list[Any]:
-    """Return the values of an attribute, or refuse them where they are too many."""
+    """Return the values of an attribute, or refuse too many values."""
     if len(values) > MAX_NUMBERS:
-        raise RelayError(f"An attribute has {MAX_NUMBERS} values at most", fix="give fewer")
+        raise RelayError(f"An attribute has at most {MAX_NUMBERS} values", fix="write fewer")
     return values
 
 
 def read_string(quoted: str) -> str:
-    r"""Undo the escapes of a string; Relay writes ``\xC3\xA9`` for the bytes of UTF-8."""
+    r"""Replace the escapes in a string; Relay writes ``\xC3\xA9`` for the bytes of UTF-8."""
 
     def plain(found: re.Match[bytes]) -> bytes:
         code = found[1]
@@ -193,13 +193,13 @@ def read_dtype(name: str) -> str:
 
 
 def read_tensor_type(text: str) -> relax.TensorType:
-    """Read the type of a tensor, ``Tensor[(1, ?), float32]``, whose extents are int64."""
+    """Read the type of a tensor, ``Tensor[(1, ?), float32]``, with extents as int64."""
     shape, _, dtype = text[text.index("[") + 1 : -1].rpartition(",")
     extents = [extent.strip() for extent in shape.strip()[1:-1].split(",")]
     if not extents[-1]:
         extents.pop()
     if len(extents) > MAX_RANK:
-        raise RelayError(f"A tensor has {MAX_RANK} axes at most", fix="flatten it")
+        raise RelayError(f"A tensor has at most {MAX_RANK} axes", fix="flatten it")
     return relax.TensorType([_read_extent(one) for one in extents], read_dtype(dtype.strip()))
 
 
@@ -210,19 +210,19 @@ def _read_extent(extent: str) -> Any:
         raise RelayError(f"The extent {extent} is no integer", fix="write ? for an unknown size")
     size = read_integer(extent)
     if size < 0:
-        raise RelayError(f"A tensor has no extent {size}", fix="write 0 or more")
+        raise RelayError(f"A tensor cannot have the extent {size}", fix="write 0 or more")
     return size
 
 
 class Names:
-    """Gives out names as Relay's printer does: the hint itself, then with a number behind it."""
+    """Unique names like those of Relay's printer: a hint, with a number if it is taken."""
 
     def __init__(self) -> None:
         self.given: set[str] = set()
         self._numbers: dict[str, int] = {}
 
     def local(self, hint: str) -> str:
-        """Name a variable by the name that it has in Relax, and put a % in front.
+        """Return a variable's name with a % in front, based on its name in Relax.
 
         Letters, digits, underscores, dots and slashes stay; other characters become underscores,
         and a name that does not start with a letter gets a ``v`` in front.
@@ -231,7 +231,7 @@ class Names:
         return self._unique(f"%{name}" if name[:1].isalpha() else f"%v{name}")
 
     def function(self, hint: str) -> str:
-        """Name a function of the module, and put an @ in front; it has no slashes."""
+        """Return the name of a module's function with an @ in front, without slashes."""
         name = _UNWRITTEN.sub("_", hint).replace("/", "_")
         return self._unique(f"@{name}" if _WORD.match(name) else f"@v{name}")
 
@@ -256,6 +256,6 @@ _NUMBER = re.compile(
 _INTEGER = re.compile(r"[+-]?\d{1,40}")
 _FITS = "write a number that fits"
 _SUFFIXES = "Relay's suffixes are f, f16, f32, f64 and i, i8, i16, i32, i64"
-# A dot or slash is between the parts of a name, not at its ends nor beside another.
+# A dot or slash separates parts of a name; it is never at an end or next to another.
 _UNWRITTEN = re.compile(r"[^A-Za-z0-9_./]|[./](?![A-Za-z0-9_])|^[./]")
 _WORD = re.compile(r"[A-Za-z_]")

@@ -1,14 +1,14 @@
 """Constants in Relay's files: the metadata section of its text, and ``.params`` files.
 
-The section is TVM's JSON graph: a list of nodes that refer to each other by index. Its root is a
-map from type keys to arrays: ``meta[relay.Constant][3]`` is item 3 of the array under
+The section is TVM's JSON graph: a list of nodes that refer to each other by index. Its root maps
+type keys to arrays: ``meta[relay.Constant][3]`` is item 3 of the array under
 ``relay.Constant``. `src/node/serialization.cc` of TVM 0.18 defines the format; the order of the
-nodes and the blanks are those that Relay writes.
+nodes and the whitespace are those that Relay writes.
 
-The tensors are beside the nodes, as base64, in the format of `SaveDLTensor` in TVM's `tensor.h`: a
+The tensors follow the nodes, as base64, in the format of `SaveDLTensor` in TVM's `tensor.h`: a
 header of 8-byte magic, 8 reserved bytes, device, number of dimensions and dtype; the dimensions;
-the number of bytes; the bytes. TVM's own reader of parameter files hangs on a damaged file, so both
-are read here.
+the number of bytes; the bytes. This module also reads parameter files, because TVM's reader hangs
+on a damaged file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 CONSTANT = "relay.Constant"
 BOXED = "runtime.BoxInt"
-# TVM writes up to ten numbers in one line.
+# TVM writes up to ten numbers per line.
 _NUMBERS = re.compile(r"\[\n\s+(\d+(?:, \n\s+\d+){0,9})\n\s+\]")
 _DAMAGED = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -44,21 +44,21 @@ _MAGIC = 0xDD5E40F096B4A13F
 _PARAMS_MAGIC = 0xF7E58D4F05049CB7
 _HEADER = struct.Struct("<QQiiiBBH")
 _CPU = 1
-_MOST_DIMENSIONS = 32  # more than any operator takes, and no more than any NumPy takes
+_MOST_DIMENSIONS = 32  # enough for any operator, and supported by any NumPy
 _DTYPES: dict[tuple[int, int], np.dtype[Any]] = {
     **{(0, bits): np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
     **{(1, bits): np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{(2, bits): np.dtype(f"float{bits}") for bits in (16, 32, 64)},
     (4, 16): np.dtype(ml_dtypes.bfloat16),
     (6, 8): np.dtype(bool),
-    # Relay's bool is an integer of one bit. It comes last, so that it is the one that is written.
+    # Relay's bool is a 1-bit integer. It comes last, so that the writer uses it.
     (1, 1): np.dtype(bool),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class MetadataWriter:
-    """Collects what Relay's text refers to, and writes it."""
+    """Writer of a metadata section, which collects the constants that the text refers to."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[Any]] = {}
@@ -74,7 +74,7 @@ class MetadataWriter:
 
     def text(self) -> str:
         """Write the section."""
-        # Relay goes through a hash table here, which gives the last key first.
+        # Relay iterates over a hash table here, which returns the last key first.
         groups = list(reversed(self._entries.items()))
         root: dict[str, Any] = {"type_key": "Map", "keys": [key for key, _ in groups], "data": []}
         nodes: list[dict[str, Any]] = [{"type_key": ""}, root]
@@ -117,9 +117,9 @@ class MetadataWriter:
 
 
 class MetadataTable:
-    """The metadata section of a text, which is read when something first refers to it.
+    """The metadata section of a text, which is decoded when something first refers to it.
 
-    It starts at the index `start` of the text; None for a text without a section.
+    The section starts at the index `start` of the text; None means that the text has no section.
     """
 
     def __init__(self, text: str, start: int | None) -> None:
@@ -130,12 +130,12 @@ class MetadataTable:
         """Return the constant of ``meta[relay.Constant][0]``, the same object each time."""
         entries, index = self._find(reference, CONSTANT)
         if not isinstance(entries[index], ir.GenericConst):
-            # With the dtype, because TVM makes 32 bits of 64 without it.
+            # Pass the dtype, because TVM would otherwise convert 64 bits to 32.
             entries[index] = relax.const(entries[index], str(entries[index].dtype))
         return entries[index]
 
     def attribute(self, reference: str) -> Any:
-        """Return an attribute's value: the number at a reference."""
+        """Return an attribute's value, which is the number at a reference."""
         if CONSTANT not in reference:
             entries, index = self._find(reference, BOXED)
             return int(entries[index])
@@ -148,23 +148,23 @@ class MetadataTable:
     def _find(self, reference: str, kind: str) -> tuple[list[Any], int]:
         key, digits = re.findall(r"[\w.]+", reference)[1:]
         if self.start is None:
-            what = f"{reference} refers to metadata, and the text has none"
+            what = f"{reference} refers to metadata, but the text has no metadata section"
             raise RelayError(what, fix="print the module with show_meta_data=True")
         if self._entries is None:
             self._entries = decode(self._text, self.start)
         entries = self._entries.get(key, [])
         if key != kind or len(digits) > 9 or int(digits) >= len(entries):
             what = f"The metadata section has no {kind} for {reference[:60]}"
-            raise RelayError(what, fix="is the text complete?")
+            raise RelayError(what, fix="check that the text is complete")
         return entries, int(digits)
 
 
 def decode(text: str, start: int = 0) -> dict[str, list[Any]]:
     """Read the metadata section that starts at an index of a text.
 
-    The result maps each type key to the values of ``meta[key][index]``: a constant's tensor, a
-    NumPy view that cannot be written to; an integer for ``runtime.BoxInt`` and ``IntImm``; None for
-    what has no counterpart in Relax, such as a virtual device. `RelayError` for a damaged section.
+    The result maps each type key to the values of ``meta[key][index]``: a read-only NumPy view for
+    a constant's tensor; an integer for ``runtime.BoxInt`` and ``IntImm``; None for
+    objects without a counterpart in Relax, such as a virtual device. `RelayError` if it is damaged.
     """
     try:
         graph = json.loads(text[start:])
@@ -178,11 +178,11 @@ def decode(text: str, start: int = 0) -> dict[str, list[Any]]:
     except _DAMAGED as wrong:
         start += wrong.pos if isinstance(wrong, json.JSONDecodeError) else 0
         what = f"The metadata section is damaged: {repr(wrong)[:200]}"
-    raise error_at(text, start, what, "print the module again, and do not edit this section")
+    raise error_at(text, start, what, "print the module again without editing this section")
 
 
 def _node(nodes: list[Any], index: int, kind: str) -> dict[str, Any]:
-    """Return a node, which must be of a kind; nodes count from 1."""
+    """Return a node, which must have a given type; nodes are numbered from 1."""
     node: dict[str, Any] = nodes[index]
     if type(index) is not int or index <= 0 or node["type_key"] != kind:
         raise ValueError(f"node {index!r} is not of type {kind}")
@@ -198,11 +198,11 @@ def _entry(key: str, node: dict[str, Any], arrays: list[str]) -> Any:
         return None
     number = int(node["attrs"]["data"])
     if number < 0:
-        raise ValueError(f"there is no tensor number {number}")
+        raise ValueError(f"there is no tensor {number}")
     data = binascii.a2b_base64(arrays[number], strict_mode=True)
     array, end = _read_tensor(data)
     if end != len(data):
-        raise ValueError(f"a tensor ends {len(data) - end} bytes before its text does")
+        raise ValueError(f"a tensor's text has {len(data) - end} bytes too many")
     return array
 
 
@@ -217,9 +217,9 @@ def _base64(array: Array) -> str:
 
 
 def _read_tensor(data: bytes, start: int = 0) -> tuple[Array, int]:
-    """Read a tensor at an index, as a read-only view of the data, and return where it ends.
+    """Read a tensor at an index, as a read-only view of the data, and return the end index.
 
-    A damaged header is refused, so that it cannot ask for more memory than the data has.
+    A damaged header is refused, so that it cannot request more memory than the data has.
     """
     magic, _, _, _, ndim, kind, bits, lanes = _HEADER.unpack_from(data, start)
     dtype = _DTYPES.get((kind, bits))
@@ -235,18 +235,18 @@ def _read_tensor(data: bytes, start: int = 0) -> tuple[Array, int]:
 
 
 def load_params(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read a file of parameters, which `tvm.runtime.save_param_dict` wrote.
+    """Read a parameter file that `tvm.runtime.save_param_dict` wrote.
 
     Raises
     ------
     RelayError
-        The file is missing, cannot be read, is damaged or holds something else.
+        The file is missing, cannot be read, is damaged or contains something else.
     """
     try:
         return _read_params(Path(path).read_bytes())
     except (OSError, *_DAMAGED) as wrong:
         what = f"The parameters cannot be read: {wrong}"
-        fix = "give the path of a file that tvm.runtime.save_param_dict wrote, copied as binary"
+        fix = "pass the path of a file that tvm.runtime.save_param_dict wrote, copied as binary"
         raise RelayError(what, where=str(path), fix=fix) from wrong
 
 
@@ -254,10 +254,10 @@ def _read_params(data: bytes) -> dict[str, Array]:
     """Read 8-byte magic, 8 reserved bytes, a list of names and a list of tensors."""
     magic, _, count = struct.unpack_from("<QQQ", data)
     if magic != _PARAMS_MAGIC:
-        raise ValueError(f"parameters start with {_PARAMS_MAGIC:016x}, and these with {magic:016x}")
+        raise ValueError(f"parameters start with {_PARAMS_MAGIC:016x}, this file with {magic:016x}")
     position = 24
     names: list[str] = []
-    for _ in range(count):  # ends with the data at the latest: a name has eight bytes or more
+    for _ in range(count):  # bounded by the data, because a name has at least eight bytes
         (size,) = struct.unpack_from("<Q", data, position)
         position += 8 + size
         names.append(data[position - size : position].decode())
@@ -267,5 +267,5 @@ def _read_params(data: bytes) -> dict[str, Array]:
     for name in names:
         params[name], position = _read_tensor(data, position)
     if not tensors == count == len(params) or position != len(data):
-        raise ValueError("the numbers of names, tensors and bytes do not fit each other")
+        raise ValueError("the numbers of names, tensors and bytes are inconsistent")
     return params

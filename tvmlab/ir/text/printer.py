@@ -1,14 +1,14 @@
-"""Relax printed as Relay text, in Relay's own style.
+"""Printer of Relax as Relay text, in Relay's own style.
 
-Relay writes a graph: each line of a body has a number, the result comes last, and numbers go on
-through nested functions. Relay's printer walks the graph from its result. Arguments come before
-calls, and a value gets its line, and with it its number, just before the line of its first user.
-Therefore a tuple comes where it is used first, and the temporaries of a nested function have lower
-numbers than the function.
+Relay writes a graph: each line of a body has a number, the result comes last, and the numbering
+continues in nested functions. Relay's printer walks the graph from its result. Arguments come
+before calls, and a value gets its line, and therefore its number, just before the line of its first
+user. Therefore a tuple appears where it is first used, and the temporaries of a nested function
+have lower numbers than the function.
 
-A Relax body has an order already, which must not change when the text is read again. Relay's order
-is used where the bindings have that order, as they have in all text that Relay printed; otherwise
-the order of the bindings is used.
+A Relax body has an order, which must not change when the text is read again. The printer uses
+Relay's order if the bindings have that order, as in all text that Relay printed; otherwise it uses
+the order of the bindings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import literals
 from .metadata import BOXED, CONSTANT, MetadataWriter
 
 __all__ = ["astext"]
-assert operators  # importing it fills the table
+assert operators  # importing the module fills the table
 
 Printable: TypeAlias = tvm.IRModule | relax.Expr
 
@@ -45,35 +45,35 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     Parameters
     ----------
     mod : tvm.IRModule or tvm.relax.Expr
-        A module of Relax functions; or a function, or a graph (see `tvmlab.ir.graph`).
+        A module of Relax functions, a function, or a graph (see `tvmlab.ir.graph`).
     show_meta_data : bool
-        Whether to print the constants that do not fit into a line. Without them, the text cannot
-        be read.
+        Whether to print the constants that do not fit in a line. Text without them cannot be
+        read again.
     types : bool
-        Whether to print the types of expressions, in comments. Parameters have theirs anyway.
+        Whether to print the types of expressions in comments. Parameters always have types.
 
     Returns
     -------
     str
-        Text of version 0.0.5, of which `tvmlab.relay.fromtext` makes the same module.
+        Text of version 0.0.5, from which `tvmlab.relay.fromtext` makes the same module.
 
     Raises
     ------
     RelayError
-        Relay has no form for something in the module: an operator, a kind of function, a type.
+        Relay has no form for a part of the module: an operator, a kind of function, or a type.
 
     Notes
     -----
-    The text is that of `relay.astext` in TVM 0.18 (`src/relay/printer/relay_text_printer.cc`), but
-    floating-point numbers have as many digits as they need, where Relay prints six.
+    The text is that of `relay.astext` in TVM 0.18 (`src/relay/printer/relay_text_printer.cc`),
+    except that floating-point numbers have as many digits as they need, where Relay prints six.
     """
     printer = _Printer(types)
     try:
         with no_collection():
             text = printer.text(mod)
     except RecursionError:
-        what = "Functions or branches nest too deep to be printed"
-        raise RelayError(what, fix="take some of them out") from None
+        what = "Functions or branches nest too deeply to be printed"
+        raise RelayError(what, fix="move inner functions into the module") from None
     if not printer.section:
         return text
     if not show_meta_data:
@@ -87,27 +87,27 @@ class _Printer:
         self._typed = typed
         self._names = literals.Names()
         self._functions: dict[str, str] = {}
-        self._numbers = 0  # of temporaries; they go on from function to function
-        self._memo: dict[int, str] = {}  # by key, what stands for a value where it is used
-        self._statements: dict[int, str] = {}  # by key, lines that are not %number = ...
+        self._numbers = 0  # of temporaries, counted across functions
+        self._memo: dict[int, str] = {}  # by key, the text of a value at its uses
+        self._statements: dict[int, str] = {}  # by key, lines other than %number = ...
         self._types: dict[int, str | None] = {}
         self._scopes: list[Scope] = []
-        self._free = False  # whether variables can be unbound
+        self._free = False  # whether unbound variables are allowed
 
     def text(self, mod: Printable) -> str:
-        """Print all but the metadata section."""
+        """Print everything except the metadata section."""
         is_module = isinstance(mod, tvm.IRModule)
         return _HEADER + (self.module(mod) if is_module else self.alone(mod))
 
     def module(self, mod: tvm.IRModule) -> str:
-        """Print the functions, in the order of their names as Relay does."""
+        """Print the functions, sorted by name as in Relay."""
         functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
         for name, function in functions:
             if not isinstance(function, relax.Function):
                 what = f"@{name.name_hint} is a {type(function).__name__}, not a Relax function"
                 raise RelayError(what, fix="print the module before it is lowered")
             self._function_name(name)
-            if name.name_hint == "main":  # whose parameters users know by name
+            if name.name_hint == "main":  # users refer to its parameters by name
                 for param in function.params:
                     self._name(param)
         return "\n".join(
@@ -131,12 +131,12 @@ class _Printer:
         return f"({', '.join(inner)}) {arrow}{{\n{body}\n{indent}}}"
 
     def _declared(self, var: relax.Var) -> str:
-        """Name a variable, and print it with its type."""
+        """Print a variable's name with its type."""
         name, text = self._name(var), self._type(var.ty)
         if not isinstance(var.ty, _PRINTED_TYPES) and graph.has_type(var):
-            fix = "give it the type of a tensor, or of a tuple of them"
+            fix = "give it the type of a tensor or a tuple of tensors"
             where = f"variable {var.name}"
-            raise RelayError(f"Relay has no type like {var.ty}", where=where, fix=fix)
+            raise RelayError(f"Relay has no type {var.ty}", where=where, fix=fix)
         return name + (f": {text}{self._comment(var.ty)}" if text else "")
 
     def _name(self, var: relax.Var) -> str:
@@ -146,11 +146,11 @@ class _Printer:
         return self._memo[key]
 
     def _attributes(self, function: relax.Function) -> list[str]:
-        """Print a function's attributes; a compiler has two names in Relax, and one in Relay."""
+        """Print a function's attributes; a compiler has two in Relax, and one in Relay."""
         found = {str(key): dialect.plain(value) for key, value in (function.attrs or {}).items()}
         if "Compiler" in found and found.get("Codegen") == found["Compiler"]:
             del found["Codegen"]
-        if found.get("global_symbol") == "main":  # which Relax has for every main, and Relay not
+        if found.get("global_symbol") == "main":  # every main has it in Relax, but not in Relay
             del found["global_symbol"]
         return [self._setting(key, value) for key, value in found.items()]
 
@@ -162,19 +162,19 @@ class _Printer:
         text = literals.write_attribute(value)
         if text is None:
             what = f"Relay's text cannot hold the attribute {name}={str(value)[:80]}"
-            raise RelayError(what, fix="give it numbers, strings or lists of them, or leave it out")
+            raise RelayError(what, fix="use numbers, strings or lists of them, or remove it")
         return f"{name}={text}"
 
     def _scope(self, body: relax.Expr, indent: str) -> list[str]:
         scope = Scope(body, self._memo)
-        # Texts are kept by identity, and what a row of the table made lives in the scope alone.
+        # Keep the scopes alive: texts are cached by identity, also of nodes made by the table.
         self._scopes.append(scope)
         lines: list[str] = []
-        around: dict[int, str] = {}  # what has a line here and stands for itself around, too
+        around: dict[int, str] = {}  # texts to restore after this scope
         for node, place in scope.events:
             if not place:
                 if node.key in self._memo:
-                    if node.kind == "constant":  # written once, and known everywhere
+                    if node.kind == "constant":  # written once for the whole text
                         continue
                     around[node.key] = self._memo[node.key]
                 self._memo[node.key] = self._value_text(node, indent)
@@ -199,7 +199,7 @@ class _Printer:
         if kind == "free":
             if not self._free:
                 what = f"Variable {expr.name} is used where nothing binds it"
-                raise RelayError(what, fix="make it a parameter, or bind it before")
+                raise RelayError(what, fix="make it a parameter, or bind it first")
             self._statements[node.key] = f"free_var {self._declared(expr)}"
             return self._memo[node.key]
         inputs = [self._use(part) for part in node.inputs]
@@ -209,7 +209,7 @@ class _Printer:
             text = literals.write_tuple(inputs)
         elif kind == "field":
             text = f"{inputs[0]}.{expr.index}"
-            if text in self._names.given:  # a variable has that name
+            if text in self._names.given:  # avoids the name of a variable
                 text = f"({inputs[0]}).{expr.index}"
         elif kind == "function":
             text = f"fn {self._function(expr, indent)}"
@@ -222,7 +222,7 @@ class _Printer:
             return f"{self._use(node.callee)}({', '.join(inputs)})"
         for attribute in node.row.attributes:
             value, usual = node.attributes[attribute.name], attribute.default
-            # Where a number can be whole or not, 1 is not 1.0; nowhere is -0.0 the same as 0.0.
+            # For kind "number" 1 differs from 1.0; for every kind -0.0 differs from 0.0.
             exact = attribute.kind != "number" or type(value) is type(usual)
             exact = exact and str(value) != "-0.0"
             if usual is table.REQUIRED or value != usual or not exact:
@@ -239,7 +239,7 @@ class _Printer:
     def _constant(self, constant: relax.Expr) -> str:
         value = constant.value
         if not isinstance(value, tvm.runtime.Tensor):
-            raise RelayError(f"Relay has no constants like {value}", fix="use tensors only")
+            raise RelayError(f"Relay has no constant {value}", fix="use tensors only")
         text = None if value.shape else literals.write_scalar(value.numpy())
         return (text or self.section.add(CONSTANT, value)) + self._comment(constant.ty)
 
@@ -259,7 +259,7 @@ class _Printer:
         return "" if text is None else f" /* ty={text} */"
 
     def _type(self, ty: ir.Type) -> str | None:
-        """Return a type's text; many calls have the same one."""
+        """Return the text of a type, cached because many calls have the same type."""
         key = graph.key(ty)
         if key not in self._types:
             self._types[key] = literals.write_type(ty)
@@ -270,19 +270,19 @@ class _Printer:
 class Node:
     """A value in a body.
 
-    A ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"`` gets a line with a number;
-    a ``"let"`` (a binding of what is no computation) and a ``"free"`` variable a line with a name;
-    a ``"constant"`` is printed inline.
+    A ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"`` gets a line with a number; a
+    ``"let"`` (a binding of a value that is not computed) and a ``"free"`` variable get a line with
+    a name; a ``"constant"`` is printed inline.
     """
 
     kind: str
     expr: relax.Expr
     var: relax.Var | None  # the variable that the value is bound to
-    inputs: list[relax.Expr]  # operands, fields, a condition, and what a body inside uses
+    inputs: list[relax.Expr]  # operands, fields, a condition, and free variables of bodies
     callee: relax.Expr | None = None  # the function that a call calls
     row: table.Operator | None = None  # the operator that a call calls, in Relay
     attributes: dict[str, Any] | None = None
-    key: int = 0  # of the variable, or of the value without one
+    key: int = 0  # of the variable, or of the value without a variable
 
     def __post_init__(self) -> None:
         self.key = graph.key(self.expr if self.var is None else self.var)
@@ -292,11 +292,11 @@ Events: TypeAlias = list[tuple[Node, bool]]
 
 
 class Scope:
-    """A body: its values in the order in which they are printed.
+    """A body, with its values in the order in which they are printed.
 
-    The `body` is a sequence of bindings, or a graph; `known` has the keys of the variables that are
-    bound around it. The `events` have nodes twice: when their text can be made (False), and when
-    they get a line (True). The `result` is the last line.
+    `body` is a sequence of bindings, or a graph; `known` has the keys of the variables that are
+    bound around it. `events` has each node twice: when its text can be made (False), and when it
+    gets a line (True). `result` is the last line.
     """
 
     def __init__(self, body: relax.Expr, known: Container[int]) -> None:
@@ -312,7 +312,7 @@ class Scope:
                 raise RelayError(what, where=where, fix=fix)
             self._bound[graph.key(one.var)] = _node(one.value, one.var)
         lines = list(self._bound.values())
-        # Where nothing is given, Relax writes the empty tuple in the place of its variable.
+        # For an empty result, Relay writes the empty tuple instead of its variable.
         final = bool(lines) and (
             graph.key(result) == lines[-1].key or (_is_empty(result) and _is_empty(lines[-1].expr))
         )
@@ -329,7 +329,7 @@ class Scope:
             self.events = self._walk([(node, True) for node in lines] + ends)
 
     def _walk(self, roots: Events) -> Events:
-        """Order what some values are made of, in Relay's way."""
+        """Return the events for the operands of some values, in Relay's order."""
         events: Events = []
         done: set[int] = set()
         placed: set[int] = set()
@@ -356,7 +356,7 @@ class Scope:
                     continue
                 done.add(node.key)
                 for part in parts if callee is None else [*parts, callee]:
-                    # What a let binds is in its line.
+                    # The value of a `let` is in its line.
                     if part.kind not in _UNPLACED and (node.kind, part.kind) != ("let", "tuple"):
                         place(part)
                 events.append((node, False))
@@ -368,7 +368,7 @@ class Scope:
         return [part for one in node.inputs if (part := self._find(one)) is not None]
 
     def _find(self, expr: relax.Expr) -> Node | None:
-        """Return an expression's node; None for what is known by name."""
+        """Return an expression's node; None for a global or an enclosing scope's variable."""
         if isinstance(expr, ir.GlobalVar):
             return None
         key = graph.key(expr)
@@ -383,11 +383,11 @@ def _is_empty(expr: relax.Expr) -> bool:
 
 
 def _is_output(lines: list[Node]) -> bool:
-    """Return whether the last line is left out, which only gives another name to the result.
+    """Return whether to omit the last line, because it only renames the result.
 
-    A result that is no computation is bound when the text is read again, as outputs of dataflow
-    blocks are; but not where there is no block, nor a variable in a block of another kind, nor the
-    variable that the line before binds by `let`, which is read as the output itself.
+    The reader binds a result that is not computed, like the outputs of dataflow blocks. It does not
+    do so without a block, for a variable in a block of another kind, or for the variable that the
+    line before binds by `let`, which is read as the output itself.
     """
     *others, last = lines
     if isinstance(last.expr, relax.Tuple):
@@ -410,8 +410,8 @@ def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:
     if isinstance(expr, relax.Function):
         captured = list(relax.analysis.free_vars(expr))
         if var is not None and any(var.same_as(one) for one in captured):
-            what = "A nested function calls itself, which Relay has for functions of a module only"
-            fix = "make it a function of the module, with LambdaLift"
+            what = "A nested function calls itself, but in Relay only functions of a module can"
+            fix = "make it a function of the module with LambdaLift"
             raise RelayError(what, where=_binding(var), fix=fix)
         return Node("function", expr, var, captured)
     if not isinstance(expr, relax.Tuple | relax.Var | ir.GenericConst | ir.GlobalVar):
@@ -436,21 +436,21 @@ def _call(call: relax.Call, var: relax.Var | None) -> Node:
 
 
 def _binding(var: relax.Var | None) -> str | None:
-    """Return the place of a value for an error: the variable that it is bound to, if any."""
+    """Return the place of a value for an error: the variable that it is bound to, or None."""
     return None if var is None else f"binding {var.name}"
 
 
 def _unknown(call: relax.Call, var: relax.Var | None) -> RelayError:
     name = call.op.name if isinstance(call.op, ir.Op) else str(call.op)
-    what, near = f"Relay has no operator like {name}", table.closest(name.removeprefix("relax."))
+    what, near = f"Relay has no operator {name}", table.closest(name.removeprefix("relax."))
     fix = "use operators that Relay has" + (f", such as {near}" if near else "")
     if not isinstance(call.op, ir.Op) or name.startswith("relax.call_"):
         fix = "print the module before it is lowered: it calls generated functions"
     elif name in ("relax.quantize", "relax.dequantize"):
-        fix = "run tvmlab.qnn.transform.FakeQuantizationToInteger: Relay's operators are qnn's"
+        fix = "run tvmlab.qnn.transform.FakeQuantizationToInteger: Relay has qnn operators"
     elif table.relay_names(name):
         what = f"Relay has {name}, but not with these operands and attributes: {str(call)[:200]}"
-        fix = "use Relay's operators, or others of their attributes"
+        fix = "use operands and attributes that Relay's operator has"
     return RelayError(what, where=_binding(var) or "a call that no variable is bound to", fix=fix)
 
 

@@ -1,9 +1,9 @@
 """Relay text to Relax: a recursive-descent parser that emits bindings as it reads.
 
-Each Relay call becomes one Relax call (see `tvmlab.ir.table`). Values under ``%0 = `` are bound in
-the order of the text, and a computed value is bound before it becomes an argument; tuples,
-constants and other names for the same value are not, because Relax takes those as arguments. `let`
-always binds.
+Each Relay call becomes one Relax call (see `tvmlab.ir.table`). Values after ``%0 = `` are bound in
+the order of the text, and a computed value is bound before it becomes an argument. Tuples,
+constants and other names for the same value are not bound, because Relax takes them as arguments.
+`let` always binds.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from . import literals
 from .lexer import Cursor, Token
 from .metadata import load_params
 
-assert operators  # the import fills the table
+assert operators  # importing the module fills the table
 
 COMPUTED = (relax.Call, relax.TupleGetItem, relax.Function, relax.If)
-"""What Relax binds before it can be an argument."""
-# How strongly an infix operator binds, and its name as a call.
+"""The classes of values that Relax must bind before they can be arguments."""
+# The precedence of each infix operator, and its name as a call.
 _INFIX = {
     **{"==": (0, "equal"), "!=": (0, "not_equal"), "<": (1, "less"), ">": (1, "greater")},
     **{"<=": (1, "less_equal"), ">=": (1, "greater_equal"), "+": (2, "add")},
@@ -46,11 +46,11 @@ def fromtext(
     Parameters
     ----------
     text : str or bytes
-        In UTF-8 where it is bytes. A module, ``def @main(...) { ... }``, or one expression, whose
-        variables, declared with ``free_var``, become the parameters of ``main``.
+        A module, ``def @main(...) { ... }``, or one expression, whose variables, declared with
+        ``free_var``, become the parameters of ``main``. Bytes must be UTF-8.
     params : dict of str to array, or path, optional
-        Values for parameters of ``main``, which become constants; or the path of a file that
-        `tvm.runtime.save_param_dict` wrote.
+        Values for parameters of ``main``, which become constants; or the path of a file from
+        `tvm.runtime.save_param_dict`.
 
     Returns
     -------
@@ -60,15 +60,15 @@ def fromtext(
     Raises
     ------
     RelayError
-        The text cannot be read: it is malformed, uses a name that is not defined, or has something
+        The text cannot be read: it is malformed, uses an undefined name, or contains something
         without a form in Relax. The error has the line and column.
     InputError
         The argument is not text.
 
     Notes
     -----
-    Relay printed scalar constants with six digits, so the scales of a quantized network are
-    rounded. Its text alone can therefore compute other integers than the model that was printed.
+    Relay prints scalar constants with six digits, so the scales of a quantized network are
+    rounded. A model read from text alone can therefore compute other integers than the original.
     """
     try:
         text = text if isinstance(text, str) else text.decode()
@@ -90,11 +90,11 @@ def _constant(name: str, value: Any) -> ir.GenericConst:
     if not isinstance(value, (np.ndarray, np.generic, tvm.runtime.Tensor)):
         what = f"params has a {type(value).__name__} for {name!r}"
         raise InputError(what, fix="give a NumPy array or a tensor")
-    return relax.const(value, str(value.dtype))  # without it TVM makes 32 bits of 64
+    return relax.const(value, str(value.dtype))  # without the dtype TVM converts 64 bits to 32
 
 
 class _Scope:
-    """The names that a body sees, and the builder that takes its bindings."""
+    """The names visible in a body, and the builder of its bindings."""
 
     def __init__(self, outer: _Scope | None) -> None:
         self.names: ChainMap[str, Any] = outer.names.new_child() if outer else ChainMap()
@@ -103,7 +103,7 @@ class _Scope:
 
 
 class _Signature(NamedTuple):
-    """A function before its body; `at` is the index of the body's first token."""
+    """A function without its body; `at` is the index of the body's first token."""
 
     token: Token
     parameters: list[tuple[Token, ir.Type | None]]
@@ -118,11 +118,11 @@ class _Reader(Cursor):
         self.params = params
         self.signatures: dict[str, _Signature] = {}
         self.variables: dict[str, ir.GlobalVar] = {}
-        self.free: list[relax.Var] = []  # what free_var declares
+        self.free: list[relax.Var] = []  # the variables that free_var declares
         self.literals: dict[str, ir.GenericConst] = {}
         self.types: dict[tuple[Any, ...], ir.Type] = {}
         self.sizes: Sizes = {}
-        # By the index of an opening brace: that of the closing one, and whether braces are within.
+        # Maps an opening brace to the closing one, and to whether there are braces inside.
         self.closing: dict[int, int] = {}
         self.nesting: set[int] = set()
         opened: list[int] = []
@@ -136,12 +136,12 @@ class _Reader(Cursor):
     def module(self) -> tvm.IRModule:
         token = self.token
         if self.accept("VERSION") and token.value.split('"')[1] != "0.0.5":
-            what = f"The text form has the {token.value[2:-1]}, not 0.0.5"
+            what = f"The text has {token.value[2:-1]}, not 0.0.5"
             raise self.error(token, what, "print it again with TVM 0.8 to 0.18")
         if self.next_is("def"):
             return self.definitions()
         if self.params:
-            raise InputError("params are for a module's @main", fix="write def @main(...) { ... }")
+            raise InputError("params needs a module with @main", fix="write def @main(...) { ... }")
         return tvm.IRModule({"main": self.bare()})
 
     def definitions(self) -> tvm.IRModule:
@@ -163,7 +163,7 @@ class _Reader(Cursor):
         names = [token.value[1:] for token, _ in main.parameters] if main else []
         for name in self.params:
             if name not in names:
-                what = f"params has {name!r}, which is no parameter of @main"
+                what = f"params has {name!r}, which is not a parameter of @main"
                 raise InputError(what, fix=f"its parameters are {', '.join(names) or 'none'}")
         functions = {}
         for name, signature in self.signatures.items():
@@ -186,7 +186,7 @@ class _Reader(Cursor):
         return found
 
     def bare(self) -> relax.Function:
-        """Read a function without a name, or a body with no function around it."""
+        """Read a function without a name, or a body without a function."""
         token = self.token
         if self.accept("fn"):
             made = self.function(self.signature(token), None, {})
@@ -199,7 +199,7 @@ class _Reader(Cursor):
         return relax.Function(self.free, sequence, attrs=attrs)
 
     def signature(self, token: Token) -> _Signature:
-        """Read a function from its parameters up to its body; `token` is where errors point."""
+        """Read a function from its parameters up to its body; errors point at `token`."""
         self.take("(")
         parameters: dict[str, tuple[Token, ir.Type | None]] = {}
         attributes: dict[str, Any] = {}
@@ -209,7 +209,7 @@ class _Reader(Cursor):
                 continue
             parameter = self.take("LOCAL")
             if parameter.value in parameters:
-                raise self.error(parameter, f"{parameter.value} is a parameter twice", "rename one")
+                raise self.error(parameter, f"{parameter.value} is declared twice", "rename one")
             parameters[parameter.value] = (parameter, self.declared_type(":"))
         result = self.declared_type("->")
         return _Signature(token, list(parameters.values()), attributes, result, self.at)
@@ -228,7 +228,7 @@ class _Reader(Cursor):
         sequence = self.block(scope, variables)
         self.check_type(signature.token, "The result", signature.result, sequence)
         found = dict(signature.attributes)
-        if "Compiler" in found:  # the name that Relax's code generation reads
+        if "Compiler" in found:  # the attribute that Relax's code generation reads
             found.setdefault("Codegen", found["Compiler"])
         attrs = ir.make_node("ir.DictAttrs", **found) if found else None
         return self.checked(signature.token, relax.Function(variables, sequence, attrs=attrs))
@@ -236,11 +236,11 @@ class _Reader(Cursor):
     def check_type(
         self, token: Token, what: str, wanted: ir.Type | None, value: relax.Expr
     ) -> None:
-        """Refuse a value that cannot have a wanted type; unknown types fit all."""
+        """Refuse a value that cannot have a wanted type; unknown types always match."""
         if wanted is not None and has_type(value):
             result = relax.analysis.type_base_check(wanted, value.ty)
             if result == relax.analysis.BaseCheckResult.FAIL_L0:
-                what = f"{what} is {_text(value.ty)}, where {_text(wanted)} is declared or needed"
+                what = f"{what} is {_text(value.ty)}, but {_text(wanted)} is declared or needed"
                 raise self.error(token, what, "use the same shape and dtype in both places")
 
     def scope(self, outer: _Scope | None, token: Token) -> _Scope:
@@ -259,7 +259,7 @@ class _Reader(Cursor):
     def sequence(
         self, scope: _Scope, variables: list[relax.Var], plain: bool, bare: bool = False
     ) -> relax.SeqExpr:
-        """Read a body to one block of bindings and a result; a plain body is a dataflow block."""
+        """Read a body into one block of bindings and a result; a plain body is a dataflow block."""
         builder = scope.builder
         builder.begin_scope(variables)
         (builder._begin_dataflow_block if plain else builder._begin_binding_block)()
@@ -267,7 +267,7 @@ class _Reader(Cursor):
             result = self.body(scope, plain, bare)
             if bare and not self.at_end():
                 raise self.unexpected("; or the end")
-        finally:  # a builder that is deleted with an open block complains on stderr
+        finally:  # deleting a builder with an open block prints a warning
             block = builder._end_block()
         sequence = builder.normalize(relax.SeqExpr([block] if block.bindings else [], result))
         builder.end_scope()
@@ -286,14 +286,14 @@ class _Reader(Cursor):
                 value = self.expression(scope)
                 self.take(";")
                 self.check_type(token, token.value, wanted, value)
-                # `let %x = value; %x` is the output itself.
+                # `let %x = value; %x` is itself the output.
                 if self.token.value == token.value and self.ends(self.at + 1):
                     self.at += 1
                     return self.output(value, scope, plain, token)
                 scope.names[name] = self.emit(value, scope, token, name)
             elif self.accept("free_var"):
                 if not bare:
-                    raise self.error(token, "free_var belongs in front of a whole expression")
+                    raise self.error(token, "free_var must be at the beginning of the text")
                 name = self.take("LOCAL").value[1:]
                 scope.names[name] = relax.Var(name, self.declared_type(":") or _UNKNOWN)
                 self.free.append(scope.names[name])
@@ -301,7 +301,7 @@ class _Reader(Cursor):
             elif self.next_is("GRAPH", "="):
                 name = token.value[1:]
                 if name in scope.names.maps[0]:
-                    raise self.error(token, f"%{name} is bound twice", "number each binding once")
+                    raise self.error(token, f"%{name} is bound twice", "use each number once")
                 self.at += 2
                 value = self.expression(scope)
                 self.take(";")
@@ -320,11 +320,11 @@ class _Reader(Cursor):
         return self.tokens[at].kind in ("}", "END", "METADATA")
 
     def at_end(self) -> bool:
-        """Return whether all but the metadata section has been read."""
+        """Return whether everything before the metadata section has been read."""
         return self.token.kind in ("END", "METADATA")
 
     def result(self, value: relax.Expr, scope: _Scope, plain: bool, token: Token) -> relax.Expr:
-        """Return the result of a body, bound where Relax needs a binding."""
+        """Return the result of a body, bound if Relax needs a binding."""
         if isinstance(value, relax.Var) and not plain:
             return value
         if isinstance(value, (relax.Var, ir.GenericConst)) and scope.empty:
@@ -337,13 +337,13 @@ class _Reader(Cursor):
         return self.placed(token, scope.builder.emit_output, value)
 
     def emit(self, value: relax.Expr, scope: _Scope, token: Token, name: str = "") -> relax.Expr:
-        """Bind a value, and have TVM find its type."""
+        """Bind a value and infer its type."""
         bound = self.placed(token, scope.builder.emit, value, name)
         scope.empty = False
         return self.checked(token, bound)
 
     def checked(self, token: Token, value: relax.Expr) -> relax.Expr:
-        """Refuse a value with a huge type, which grows fast where parts repeat."""
+        """Refuse a value with a huge type, which repeated parts make quickly."""
         self.placed(token, check_size, value, self.sizes)
         return value
 
@@ -351,14 +351,14 @@ class _Reader(Cursor):
         return self.emit(value, scope, token) if isinstance(value, COMPUTED) else value
 
     def leaf(self, scope: _Scope, least: int = 0) -> relax.Expr:
-        """Read an expression as an argument: a computed value is bound first."""
+        """Read an expression as an argument; a computed value is bound first."""
         token = self.token
         return self.bound(self.expression(scope, least), scope, token)
 
     def expression(self, scope: _Scope, least: int = 0) -> relax.Expr:
         """Read an expression of infix operators of at least this precedence.
 
-        Its arguments are bound, and it is not.
+        The arguments of the expression are bound, but the expression is not.
         """
         self.deeper()
         value = self.operand(scope)
@@ -372,7 +372,7 @@ class _Reader(Cursor):
         return value
 
     def operand(self, scope: _Scope) -> relax.Expr:
-        """Read minus signs, an atom, and the calls and fields behind it."""
+        """Read minus signs, an atom, and the calls and fields after it."""
         start, negative = self.token, False
         while self.accept("-"):
             negative = not negative
@@ -391,7 +391,7 @@ class _Reader(Cursor):
         return value
 
     def atom(self, scope: _Scope) -> relax.Expr:
-        """Read an expression that is no call, no field and no sum."""
+        """Read an expression that is not a call, a field or an infix operation."""
         token = self.token
         self.at += 1
         match token.kind:
@@ -430,7 +430,7 @@ class _Reader(Cursor):
         return self.checked(token, relax.Tuple(fields))
 
     def local(self, token: Token, scope: _Scope) -> relax.Expr:
-        """Look a variable up; fields can follow its name: ``%x.0``."""
+        """Look up a variable; fields can follow its name: ``%x.0``."""
         name, fields = token.value[1:], list[str]()
         while name not in scope.names:
             head, dot, index = name.rpartition(".")
@@ -450,7 +450,7 @@ class _Reader(Cursor):
         count = len(value.ty.fields) if isinstance(value.ty, relax.TupleType) else 0
         if len(index) > 9 or int(index) >= count:
             what = f"{_text(value.ty)[:80]} has no field {index[:9]}"
-            raise self.error(token, what, "only tuples have fields, which count from 0")
+            raise self.error(token, what, "only tuples have fields, numbered from 0")
         return relax.TupleGetItem(value, int(index))
 
     def branch(self, token: Token, scope: _Scope) -> relax.Expr:
@@ -481,14 +481,14 @@ class _Reader(Cursor):
     def operation(
         self, token: Token, name: str, operands: list[relax.Expr], given: dict[str, Any]
     ) -> relax.Expr:
-        """Call an operator of the table."""
+        """Make a call of an operator in the table."""
         row = table.find(name)
         assert row is not None, name
         if len(operands) != len(row.operands):
             wanted = f"{len(row.operands)} operands ({', '.join(row.operands)})"
             raise self.error(token, f"{name} takes {wanted}, not {len(operands)}")
         value = self.placed(token, self.typed_call, row, operands, given)
-        # TVM infers extents below zero without an error.
+        # TVM infers negative extents without an error.
         shape = getattr(value.ty, "shape", None)
         sizes = shape.values if isinstance(shape, relax.ShapeExpr) else ()
         negative = any(isinstance(one, tvm.tirx.IntImm) and one.value < 0 for one in sizes)
@@ -500,9 +500,9 @@ class _Reader(Cursor):
     def typed_call(
         self, row: table.Operator, operands: list[relax.Expr], given: dict[str, Any]
     ) -> relax.Expr:
-        """Make a call with its type, from memory if a call of the same types has been typed before.
+        """Make a call with its type, cached by the operands' types and the attributes.
 
-        TVM takes a millisecond to infer the type of a convolution.
+        Without the cache, TVM takes a millisecond to infer the type of a convolution.
         """
         values = table.complete_attributes(row, given)
         for kind in ("dtype", "out_dtype"):

@@ -1,7 +1,7 @@
 """Passes of quantized networks.
 
-Each is a pass of TVM's: ``FakeQuantizationToInteger()(mod)``, or a part of a
-`tvm.transform.Sequential`. `tvm.relax.transform.LegalizeOps` makes kernels of the operators.
+Each pass is a TVM pass: call ``FakeQuantizationToInteger()(mod)``, or put it into a
+`tvm.transform.Sequential`. `tvm.relax.transform.LegalizeOps` lowers the operators to kernels.
 """
 
 from .. import rows  # noqa: F401 (fills the table with the quantized operators)

@@ -1,4 +1,4 @@
-"""Float values as integers, computed when a quantize asks for them, and kept."""
+"""Integer values of the float expressions in a block, computed on demand and cached."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .values import NotQuantizable, QuantizedValue, QuantParams, known, require,
 
 
 class Rule(NamedTuple):
-    """How an operator is computed in integers.
+    """The integer form of an operator.
 
-    ``natural(site)`` returns the result unrounded: exact sums, or stored integers.
+    ``natural(site)`` returns the result without rounding: exact sums, or stored integers.
     ``at(site, params)`` returns the result at the parameters of the quantize that reads it; by
-    default `natural` is requantized. Both raise `NotQuantizable` where they cannot.
+    default `natural` is requantized. Both raise `NotQuantizable` if there is no integer form.
     """
 
     natural: Callable[[Site], QuantizedValue]
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 
 class Context:
-    """The values of a block of a function, and the bindings of the operators that compute them."""
+    """The integer values of a function's block, and the bindings of the calls that compute them."""
 
     def __init__(
         self, rounding: str, rules: Mapping[str, Rule], reasons: dict[relax.Var, str]
@@ -40,13 +40,13 @@ class Context:
         self.ties = "ONNX" if rounding == "ONNX" else "None"  # the rounding of every quantize
         self.dataflow = True
         self.bindings: list[relax.Binding] = []
-        # What variables are bound to, and their values at the parameters that were asked for.
+        # The calls and other expressions bound to variables, and the values for each parameters.
         self.calls: dict[relax.Var, relax.Call] = {}
         self.sources: dict[relax.Var, relax.Expr] = {}
         self.numbers: dict[relax.Var, Array] = {}
         self.values: dict[tuple[Any, ...], QuantizedValue | None] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], relax.Expr] = {}
-        # Results by what they are made from (kept alive, because the key has its address).
+        # Results by the value that they come from (kept alive, because the key has its address).
         self._made: dict[tuple[Any, ...], tuple[QuantizedValue, Any]] = {}
 
     def quantize(self, value: Any, params: QuantParams) -> Array:
@@ -63,7 +63,7 @@ class Context:
         return self._constants[key]
 
     def params(self, value: QuantizedValue | QuantParams) -> list[relax.Expr]:
-        """Return the constants of a scale (float64 where it is, else float32) and a zero point."""
+        """Return the constants of a scale (float32, or float64 as in `value`) and a zero point."""
         wide = isinstance(value, QuantizedValue) and value.scale.dtype == np.float64
         scale = self.constant(value.scale, "float64" if wide else "float32")
         return [scale, self.constant(value.zero, "int32")]
@@ -71,7 +71,7 @@ class Context:
     def bind(
         self, value: relax.Expr, ty: Any, hint: str, var: relax.Var | None = None
     ) -> relax.Expr:
-        """Bind an expression to a variable, a new one unless it is given."""
+        """Bind an expression to a new variable, or to `var`."""
         if var is None:
             var = (relax.DataflowVar if self.dataflow else relax.Var)(hint, ty)
         self.bindings.append(relax.VarBinding(var, reading.typed(value, ty)))
@@ -80,7 +80,7 @@ class Context:
         return var
 
     def once(self, value: QuantizedValue, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made from a value before."""
+        """Return the result of `make` for a value and a key, which is computed only once."""
         if (id(value), key) not in self._made:
             self._made[id(value), key] = value, make()
         return self._made[id(value), key][1]
@@ -88,7 +88,7 @@ class Context:
     def requantize_to(
         self, value: QuantizedValue, params: QuantParams, var: relax.Var | None = None
     ) -> relax.Expr:
-        """Return a value's integers with other parameters, clipped as the value says."""
+        """Return a value's integers with other parameters, after applying the value's clip."""
         return self.once(value, params, lambda: self._requantize_to(value, params, var))
 
     def _requantize_to(
@@ -113,7 +113,7 @@ class Context:
         return self._clip(expr, *limits, hint, var) if limits else expr
 
     def _limits(self, value: QuantizedValue, params: QuantParams) -> tuple[int, int] | None:
-        """Return the limits of a value's clip as integers; None where the dtype has the same."""
+        """Return the limits of a value's clip as integers; None if the dtype has these limits."""
         if not value.clipped:
             return None
         low, high = (int(self.quantize(limit, params)) for limit in (value.low, value.high))
@@ -122,7 +122,7 @@ class Context:
     def _clip(
         self, expr: relax.Expr, low: int, high: int, hint: str, var: relax.Var | None = None
     ) -> relax.Expr:
-        # Relay's reader makes the limits float64.
+        # The limits are float64, as in the reader of Relay's text.
         return self.bind(relax.op.clip(expr, float(low), float(high)), expr.ty, hint, var)
 
     def apply_clip(self, value: QuantizedValue) -> QuantizedValue:
@@ -135,12 +135,12 @@ class Context:
     def _apply_clip(self, value: QuantizedValue) -> QuantizedValue:
         low = max(value.integer_limit(value.low, value.least, 1), value.least)
         high = min(value.integer_limit(value.high, value.most, -1), value.most)
-        require(low <= high, "its operand is cut to values that its dtype does not have")
+        require(low <= high, "its operand is clipped to values that its dtype does not have")
         expr, hint = value.expr, f"{getattr(value.expr, 'name', 'c')}_cut"
         if value.narrow and (low, high) != (value.least, value.most):
             expr = self._clip(expr, low, high, hint)
         elif not value.narrow:
-            # A limit of int32 is no float32 number; constants of its own dtype are exact.
+            # float32 does not hold a limit of int32; constants of the value's own dtype are exact.
             ends = (low, value.least, relax.op.maximum), (high, value.most, relax.op.minimum)
             for limit, end, limited in ends:
                 if limit != end:
@@ -162,11 +162,11 @@ class Context:
         return replace(value, expr=expr, dtype=dtype, zero=zero, least=least, most=most, array=None)
 
     def known(self, expr: relax.Expr) -> QuantizedValue | None:
-        """Return an operand's natural integers if they have been computed."""
+        """Return an operand's natural integers if they are already computed."""
         return self.values.get((expr, None)) if isinstance(expr, relax.Var) else None
 
     def value(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
-        """Return an operand's integers: at `params`, or such that a requantize can follow."""
+        """Return an operand's integers: at `params`, or natural ones for a requantize to follow."""
         if not isinstance(expr, relax.Var):
             raise NotQuantizable("its operand is a float constant")
         if (expr, params) not in self.values:
@@ -199,26 +199,26 @@ class Context:
             return self.value(fields.fields[index], params)
         value = self.value(whole, params)
         if not isinstance(value.expr.ty, relax.TupleType):
-            require(not index, "it is no value of the network")
-            return value  # of a batch norm only the first is
+            require(not index, "it is a statistic of a batch normalization")
+            return value  # the first result of a batch normalization
         part, ty = relax.TupleGetItem(value.expr, index), reading.with_dtype(var.ty, value.dtype)
         return replace(value, expr=self.bind(part, ty, f"{var.name}_{value.dtype}"))
 
     def operand(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
-        """Return `value`; the reason is that of the operator that reads it."""
+        """Return `value`; the reason in an error is about the operator that reads the operand."""
         try:
             return self.value(expr, params)
         except NotQuantizable:
             raise NotQuantizable(f"its operand {_name(expr)} is not quantized") from None
 
     def clipped(self, expr: relax.Expr) -> QuantizedValue:
-        """Return an operand's natural integers, with no clip left to apply."""
+        """Return an operand's natural integers, after applying its clip."""
         return self.apply_clip(self.operand(expr))
 
     def stored(self, expr: relax.Expr) -> QuantizedValue:
-        """Return `clipped`, which has to be stored integers with one scale."""
+        """Return `clipped`; require stored integers with one scale."""
         value = self.clipped(expr)
-        require(value.narrow, f"its operand {_name(expr)} is not quantized before it")
+        require(value.narrow, f"its operand {_name(expr)} is not quantized before the operator")
         require(value.scalar, f"its operand {_name(expr)} is quantized by channel")
         return value
 
@@ -235,7 +235,7 @@ class Context:
         return replace(made, axis=value.axis)
 
     def number(self, expr: relax.Expr) -> Array | None:
-        """Return an operand's value where it is constant, float64."""
+        """Return an operand's value as float64 if it is constant."""
         if not isinstance(expr, relax.Var):
             array = reading.array_of(expr)
         else:
@@ -244,14 +244,14 @@ class Context:
         return None if array is None else array.astype(np.float64)
 
     def known_constant(self, expr: relax.Expr) -> QuantizedValue | None:
-        """Return the integers of a constant that was quantized; None for anything else."""
+        """Return the integers of a quantized constant; None for anything else."""
         value = self.known(expr)
         return value if value is not None and value.array is not None else None
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """An operator of the float network, where it is computed in integers."""
+    """An operator of the float network that is being computed in integers."""
 
     ctx: Context
     call: relax.Call
@@ -265,12 +265,12 @@ class Site:
     def bind(
         self, value: relax.Expr, suffix: str, dtype: str = "int32", ty: Any = None
     ) -> relax.Expr:
-        """Bind an expression that has the type of the result, but for the dtype."""
+        """Bind an expression with the type of the operator's result, except for the dtype."""
         ty = ty or reading.with_dtype(self.var.ty, dtype)
         return self.ctx.bind(value, ty, f"{self.var.name}_{suffix}")
 
     def again(self, operands: Sequence[relax.Expr], dtype: str) -> relax.Expr:
-        """Bind the float call once more, on integers in place of its first operands."""
+        """Bind the float call with integers instead of its first operands."""
         call = self.call
         args = [*operands, *list(call.args)[len(operands) :]]
         made = relax.Call(call.op, args, call.attrs, call.ty_args)
@@ -284,7 +284,7 @@ class Site:
         params: QuantParams,
         dtype: str,
     ) -> QuantizedValue:
-        """Bind a call of a quantized operator of another dtype than its result is quantized to."""
+        """Bind a call of a quantized operator in `dtype`, then requantize to `params`."""
         own = QuantParams(params.scale, params.zero + shift(params.dtype, dtype), dtype)
         operands = [*operands, *self.ctx.params(own)]
         made = dialect.call(f"relax.qnn.{name}", operands, attributes)

@@ -1,10 +1,10 @@
-"""Operators that move or cut values, functions of one value, sums and products by element.
+"""Integer forms of moves, clips, functions of one value, and elementwise sums and products.
 
-Moving, copying, maxima and clips keep the order of numbers, so they can come before or after the
-rounding. A relu, clip, maximum or minimum waits until the integers have the parameters of the
+Moves, copies, maxima and clips preserve the order of numbers, so they can come before or after the
+rounding. A relu, clip, maximum or minimum is delayed until the integers have the parameters of the
 quantize, where it is exact. The others become calls of the quantized operator. A constant added to
 sums is their bias; other unrounded sums are added in int32 at a fine scale. The importers write
-hard swish as four operators, none of which is quantized.
+hard swish as four operators without a quantize between them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .context import Context, Rule, Site
 from .products import add_constant
 from .values import NotQuantizable, QuantizedValue, QuantParams, common_dtype, known, require
 
-# Sums are added at this part of a step of the finest operand, where int32 allows it.
+# Sums are added at the smallest operand's scale divided by this number, where int32 allows it.
 _FINE = 2.0**12
-# A float32 number is rounded by at most this part of itself, twice in a product.
+# A float32 number is rounded by at most this fraction of itself, twice in a product.
 _FLOATS = 2.0**-23
-# Beyond this there can be no room for both sides and their sum.
+# A larger ratio leaves no room in int32 for both sides and their sum.
 _ROOM = 2.0**30
 
 
 class Move(NamedTuple):
-    """What an operator does to its operand."""
+    """The effect of an operator that moves elements: on the channels' axis and on constants."""
 
     axis: Callable[[relax.Call, relax.Var, int], int | None]
     compute: Callable[[Array, relax.Call, relax.Var], Array | None] | None = None
@@ -50,7 +50,7 @@ def _order(call: relax.Call) -> list[int]:
 
 
 def _reshaped_axis(call: relax.Call, var: relax.Var, axis: int) -> int | None:
-    """Find the axis that stays what it was: as long, with as much before it."""
+    """Return the result's axis with the same size and the same number of elements before it."""
     before, after = reading.fixed_sizes(call.args[0].ty), reading.fixed_sizes(var.ty)
     if before is None or after is None:
         return None
@@ -62,7 +62,7 @@ def _reshaped_axis(call: relax.Call, var: relax.Var, axis: int) -> int | None:
 
 
 def _shaped(change: Callable[..., Array]) -> Callable[..., Array | None]:
-    """Compute on a constant what only needs the result's shape."""
+    """Make a function for constants from one that needs only the result's shape."""
 
     def compute(array: Array, call: relax.Call, var: relax.Var) -> Array | None:
         shape = reading.fixed_sizes(var.ty)
@@ -73,7 +73,7 @@ def _shaped(change: Callable[..., Array]) -> Callable[..., Array | None]:
 
 _RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
 _SELECTIONS = ("split", "strided_slice", "repeat", "tile", "flip", "max", "min")
-#: Operators whose results are among their operand's values.
+#: Operators whose results contain only values of their operand.
 MOVES: dict[str, Move] = {
     **{f"relax.{name}": Move(_reshaped_axis, _shaped(np.reshape)) for name in _RESHAPES},
     **{f"relax.{name}": Move(lambda call, var, axis: None) for name in _SELECTIONS},
@@ -90,7 +90,7 @@ MOVES: dict[str, Move] = {
 
 
 def move_constant(array: Array, call: relax.Call, var: relax.Var) -> Array | None:
-    """Compute what a moving operator makes of a constant; None for other operators."""
+    """Return the result of a moving operator on a constant; None for other operators."""
     move = MOVES.get(call.op.name)
     return None if move is None or move.compute is None else move.compute(array, call, var)
 
@@ -108,7 +108,7 @@ def _move(site: Site) -> QuantizedValue:
 
 
 def _move_at(site: Site, params: QuantParams) -> QuantizedValue:
-    """Move stored integers as they are, and requantize sums first, which makes them smaller."""
+    """Move stored integers directly, but requantize sums first, because that makes them smaller."""
     ctx, operand = site.ctx, site.call.args[0]
     value = ctx.operand(operand, params)
     if value is ctx.known(operand) and (value.narrow or value.array is not None):
@@ -123,13 +123,13 @@ def _moved(site: Site, value: QuantizedValue) -> QuantizedValue:
 
 
 def _within(axis: int, var: relax.Var, value: QuantizedValue) -> int:
-    """Keep the axis of a single scale, which means nothing, within the result's rank."""
+    """Clamp the axis of a single scale, which has no meaning, to the result's rank."""
     ndim = int(getattr(var.ty, "ndim", 1))
     return axis if not value.scalar else max(0, min(axis, max(ndim, 1) - 1))
 
 
 def _pad(site: Site, params: QuantParams | None = None) -> QuantizedValue:
-    """Pad with the integer for the padding's value."""
+    """Pad with the integer that represents the padding's value."""
     ctx, attrs, operand = site.ctx, site.call.attrs, site.call.args[0]
     require(str(attrs.pad_mode) == "constant", f'it pads in mode "{attrs.pad_mode}"')
     padding, value = float(attrs.pad_value), ctx.operand(operand, params)
@@ -138,7 +138,7 @@ def _pad(site: Site, params: QuantParams | None = None) -> QuantizedValue:
         filler = float(place.flat[0])
         whole = filler == round(filler) and bool(np.all(place == filler))
         kept = value.low <= padding <= value.high and value.least <= filler <= value.most
-        require(whole and kept, f"it pads with {padding}, no step of its operand's scale")
+        require(whole and kept, f"it pads with {padding}, not a multiple of its operand's scale")
     else:
         if value is ctx.known(operand) and value.narrow:
             with contextlib.suppress(NotQuantizable):
@@ -164,7 +164,7 @@ def _cast(site: Site, params: QuantParams | None = None) -> QuantizedValue:
 
 
 def limits(call: relax.Call) -> tuple[float, float] | None:
-    """Return the limits of a relu or a clip; None where they are not constant."""
+    """Return the limits of a relu or a clip; None if they are not constant."""
     if call.op.name == "relax.nn.relu":
         return 0.0, math.inf
     low, high = (getattr(limit, "value", None) for limit in call.args[1:])
@@ -174,7 +174,7 @@ def limits(call: relax.Call) -> tuple[float, float] | None:
 
 
 def _cut(site: Site) -> tuple[relax.Expr, float, float] | None:
-    """Return what a call clips, and where; None where it compares two computed values."""
+    """Return the clipped operand and the limits; None for a comparison of two computed values."""
     call = site.call
     if site.name not in ("maximum", "minimum"):
         return (call.args[0], *known(limits(call), "its limits are not constant"))
@@ -215,7 +215,7 @@ def _looked_up(site: Site, params: QuantParams) -> QuantizedValue:
     if site.name != "nn.leakyrelu":
         return _table(site, site.name, site.call.args[0], {}, params)
     alpha = float(site.call.attrs.alpha)
-    # It rounds twice, and a larger slope would enlarge the first rounding.
+    # The kernel rounds twice, and a larger slope would enlarge the first rounding.
     require(abs(alpha) <= 1, f"its slope is {alpha}")
     return _table(site, "leaky_relu", site.call.args[0], {"alpha": alpha}, params)
 
@@ -229,9 +229,9 @@ def _table(
         every = np.arange(value.least, value.most + 1).astype(value.dtype)
         with np.errstate(all="ignore"):
             real = FUNCTIONS[name](arithmetic.dequantize(every, value.scale, value.zero))
-        # No integer stands for "not a number".
-        require(not np.isnan(real).any(), f"{name} has no value for some of its operand's")
-    require(params.dtype != "int32", "its result is int32, for which there is no table")
+        # Integers cannot represent NaN.
+        require(not np.isnan(real).any(), f"{name} is undefined for some values of its operand")
+    require(params.dtype != "int32", "its result is int32, which is too wide for a lookup table")
     dtype = common_dtype([value.dtype], params.dtype)
     own = site.ctx.change_dtype(value, dtype)
     return site.call_at(name, [own.expr, *site.ctx.params(own)], attributes, params, dtype)
@@ -263,7 +263,7 @@ def _hardswish_operand(site: Site) -> relax.Var | None:
 
 
 def _biased_operand(site: Site) -> tuple[relax.Expr, Array, QuantizedValue | None] | None:
-    """Return the operand to which a call adds a constant, the constant, and its integers."""
+    """Return the operand that a constant is added to, the constant, and the constant's integers."""
     ctx, args, subtracts = site.ctx, site.call.args, site.name == "subtract"
     for operand, other in [args] if subtracts else [args, args[::-1]]:
         number, stored = ctx.number(other), ctx.known_constant(other)
@@ -281,13 +281,13 @@ def _add(site: Site) -> QuantizedValue:
     if found is None:
         return _fine(site, [ctx.clipped(arg) for arg in site.call.args])
     operand, number, stored = found
-    require(reading.same_shape(operand.ty, ty), "a float constant makes it larger")
+    require(reading.same_shape(operand.ty, ty), "it adds a float constant of a larger shape")
     value, low, high = ctx.operand(operand), -math.inf, math.inf
     if number.size == 1:  # clipping can wait until the constant is added
         low, high = value.low + float(number.flat[0]), value.high + float(number.flat[0])
         value = value.unclipped()
     value = ctx.apply_clip(value)
-    require(not value.narrow, "a constant is added that is not quantized")
+    require(not value.narrow, "it adds a constant that is not quantized")
     value = add_constant(site, value, number, stored, ty)
     return replace(value, low=low, high=high)
 
@@ -311,7 +311,7 @@ def _rounded(
             value.check_operand(params)
     else:
         scale = float(np.float32(left.scale * right.scale))
-        require(scale > 0 and scale / params.scale < _ROOM, "its scales are too far apart")
+        require(scale > 0 and scale / params.scale < _ROOM, "its scales differ by too much")
         reach = left.far * right.far
         require(reach <= INT32[1], f"its products may reach {reach}, beyond int32")
     operands = [left.expr, right.expr, *ctx.params(left), *ctx.params(right)]
@@ -332,7 +332,7 @@ def _rounding(ctx: Context, name: str, values: Sequence[QuantizedValue]) -> str:
 
 
 def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
-    """Add in int32, at a scale so fine that the rounding is a small part of a step."""
+    """Add in int32, at a scale so fine that its rounding is a small fraction of a step."""
     reach = sum(value.reach for value in values)
     narrow = [float(np.min(value.scale)) for value in values if value.narrow]
     scale = min(narrow) / _FINE if narrow else reach / 2.0**28
@@ -341,12 +341,12 @@ def _fine(site: Site, values: Sequence[QuantizedValue]) -> QuantizedValue:
     with np.errstate(over="ignore"):
         fine = QuantParams(float(np.float32(scale)), 0, "int32")
     require(0 < fine.scale < math.inf, "its scales are beyond float32")
-    # What was rounded before counts against the result's step and not this one's: `error` below.
+    # Earlier roundings count against the result's step, not against this one: `error` below.
     sides = [site.ctx.requantize_to(replace(value, error=0.0), fine) for value in values]
     made = relax.op.subtract(*sides) if site.name == "subtract" else relax.op.add(*sides)
     expr, most = site.bind(made, "sums"), int(reach / fine.scale) + 2
     sums = QuantizedValue.sums(expr, np.asarray(fine.scale, np.float32), 0, -most, most)
-    # Two roundings of half a step, and what float32 loses where requantizes compute in that.
+    # Two roundings of half a step, and the error of requantizes that compute in float32.
     error = sum(value.error for value in values) + fine.scale + reach * _FLOATS
     return replace(sums, error=error)
 
@@ -356,16 +356,16 @@ def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
     swished = _hardswish_operand(site)
     if swished is not None:
         return _table(site, "hardswish", swished, {}, params)
-    require(site.name == "multiply", "it divides by what is not constant")
+    require(site.name == "multiply", "its divisor is not constant")
     return _rounded(site, "mul", [site.ctx.stored(arg) for arg in site.call.args], params)
 
 
 def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
-    """Emit ``qnn.concatenate`` of integers that have the result's parameters."""
-    require(site.call.attrs.axis is not None, "it joins flattened values")
+    """Emit ``qnn.concatenate`` of integers with the result's parameters."""
+    require(site.call.attrs.axis is not None, "it concatenates flattened values")
     ctx, parts = site.ctx, []
     for field in reading.leaves(site.call.args[0]):
-        # Its own requantize says the rounding, which cannot be said of the operator.
+        # Requantize here, because the operator has no attribute for the rounding.
         parts.append(ctx.requantize_to(ctx.at(field, params), params))
     scale, zero = ctx.params(params)
     operands = [relax.Tuple(each) for each in (parts, [scale] * len(parts), [zero] * len(parts))]

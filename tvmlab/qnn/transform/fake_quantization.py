@@ -1,4 +1,4 @@
-"""The passes: float operators to integers, constants quantized, clips dropped."""
+"""Passes that compute float operators in integers, quantize constants and remove clips."""
 
 from __future__ import annotations
 
@@ -25,63 +25,63 @@ from .context import Context, Rule
 from .elementwise import MOVES, limits, move_constant
 from .values import NotQuantizable, QuantizedValue, QuantParams, known, require
 
-#: The attribute of a function in which an importer says how its format rounds.
+#: The attribute of a function in which an importer stores the rounding of its format.
 ROUNDING = "qnn.rounding"
-#: From an operator's name to how it is computed in integers.
+#: The integer forms by the operators' names.
 RULES: dict[str, Rule] = {**products.RULES, **elementwise.RULES}
-# Operators whose result is a constant where their first operand is one.
+# Operators whose result is constant if their first operand is.
 _OF_ONE = {*MOVES, "relax.astype", "relax.clip", "relax.nn.relu"}
 
 
 @tvm.transform.module_pass(opt_level=0, name="FakeQuantizationToInteger")
 class FakeQuantizationToInteger:
-    """The pass: make a quantized network that computes in floats compute in integers.
+    """The pass that converts a quantized network from float to integer arithmetic.
 
     Frontends import a quantized network as float operators between ``R.dequantize`` and
     ``R.quantize``. The pass replaces each operator between them that has an integer form::
 
         [nn.pad ->] qnn.conv2d -> nn.bias_add -> qnn.requantize [-> clip]
 
-    A relu, relu6 or clip disappears where the dtype of the result has the same limits.
-    ``R.quantize`` and ``R.dequantize`` that are left (at the ends, and around softmax) become
-    operators of ``relax.qnn``. Operators without an integer form stay float, and
-    `tvmlab.qnn.analysis.float_operators` lists them with the reasons. The pass looks at one block
-    of a function at a time, and leaves branches of an ``if`` and inner functions alone.
+    A relu, relu6 or clip disappears if the dtype of the result has the same limits. The remaining
+    ``R.quantize`` and ``R.dequantize`` (at the ends, and around softmax) become
+    operators of ``relax.qnn``. Operators without an integer form stay in float, and
+    `tvmlab.qnn.analysis.float_operators` lists them with the reasons. The pass processes each block
+    of a function separately, and does not change branches of an ``if`` or inner functions.
 
-    Every integer result is within one step of the float one, because only quantizes round, and
-    biases and unrounded sums to a part of a step, which is checked. An operator that would be less
-    exact stays float. With one of Relay's roundings, additions and averages of windows say
-    ``"TFLITE"``: Relay's additions round both sides first, and its averages cut the fraction off.
+    Every integer result is within one step of the float result, because only quantizes round;
+    biases and unrounded sums are rounded to a checked fraction of a step. An operator that would be
+    less exact stays in float. With one of Relay's roundings, additions and averages of windows get
+    ``"TFLITE"``, because Relay's additions round both sides first, and its averages truncate.
 
     A product that is also read as float, or never quantized, is dequantized from its exact sums.
 
     Parameters
     ----------
     rounding : str, optional
-        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"``, ``"ONNX"`` or ``"None"``: what every requantize
-        and product says. By default what the function's attribute ``qnn.rounding`` says, which the
-        frontends of TensorFlow Lite and ONNX set; else ``"None"``, which leaves it to
-        `tvmlab.qnn.config`. The attribute is taken off.
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"``, ``"ONNX"`` or ``"None"``: the rounding of every
+        requantize and product. The default is the function's attribute ``qnn.rounding``, which the
+        frontends of TensorFlow Lite and ONNX set, or else ``"None"``, which leaves the rounding to
+        `tvmlab.qnn.config`. The pass removes the attribute.
 
     Raises
     ------
     InputError
-        If the rounding is another one, or, when the pass runs, a scale is zero, negative or not
+        If `rounding` has another value, or, when the pass runs, a scale is zero, negative or not
         finite, or a zero point is out of its dtype's range.
 
     Notes
     -----
     Relay's pass of that name is in src/relay/transforms/fake_quantization_to_integer.cc, TVM 0.18.
-    Here each quantize asks its operand for integers, which asks its own.
+    Here each quantize requests its operand's integers, and so do the operators before it.
 
-    A quantize that stays rounds half-way cases away from zero, as Relay's and TFLite's, where
-    ``R.quantize`` of TVM 0.27 rounded them to even.
+    A remaining quantize rounds half-way cases away from zero, as in Relay and TFLite, whereas
+    ``R.quantize`` of TVM 0.27 rounds them to even.
     """
 
     def __init__(self, rounding: str | None = None) -> None:
         if rounding is not None and rounding not in ROUNDINGS:
             raise InputError(
-                f'rounding is "{rounding}"; it has to be one of {", ".join(ROUNDINGS)}',
+                f'rounding is "{rounding}"; it must be one of {", ".join(ROUNDINGS)}',
                 where="FakeQuantizationToInteger",
             )
         self.rounding = rounding
@@ -107,13 +107,13 @@ class FakeQuantizationToInteger:
 
 
 def rounding_of(mod: ir.IRModule) -> str:
-    """Give what a module's ``main`` says of its rounding, ``"None"`` where it says nothing."""
+    """Return the rounding that a module's ``main`` specifies, or ``"None"``."""
     main = {name.name_hint: function for name, function in mod.functions_items()}.get("main")
     return str((getattr(main, "attrs", None) or {}).get(ROUNDING, "None"))
 
 
 class Rewriter:
-    """Rewrites one function: each quantize asks for its operand's integers."""
+    """Rewriter of one function, in which each quantize requests its operand's integers."""
 
     def __init__(self, rounding: str) -> None:
         self.rounding = rounding
@@ -122,7 +122,7 @@ class Rewriter:
         self.changed = False
 
     def function(self, function: relax.Function) -> relax.Function:
-        """Rewrite a function; return the same object where nothing changes."""
+        """Rewrite a function; return the same object if nothing changes."""
         values = (value for _, value in reading.bindings(function.body))
         if not any(reading.operator(value) in reading.QUANTIZES for value in values):
             return function
@@ -136,7 +136,7 @@ class Rewriter:
     def _body(self, body: relax.SeqExpr) -> relax.SeqExpr:
         blocks = []
         for block in body.blocks:
-            # What is emitted in a block cannot be read in another one.
+            # A later block cannot read the variables emitted in a dataflow block.
             context = self.context = Context(self.rounding, RULES, self.reasons)
             context.dataflow = isinstance(block, relax.DataflowBlock)
             self.aliases.clear()
@@ -152,7 +152,7 @@ class Rewriter:
         return reading.typed(relax.SeqExpr(made, body.body), body.ty)
 
     def _binding(self, binding: relax.Binding) -> relax.Binding | None:
-        """Return what a binding becomes; None if it was emitted."""
+        """Return the replacement of a binding; None if it was already emitted."""
         var, value, context = binding.var, binding.value, self.context
         if not isinstance(binding, relax.VarBinding):
             return binding
@@ -183,7 +183,7 @@ class Rewriter:
                     return self._dequantized(binding, read)
         made = self._renamed(value)
         dtype = str(getattr(var.ty, "dtype", ""))
-        if name == "relax.clip" and dtype in NARROW:  # as importers of TensorFlow Lite write it
+        if name == "relax.clip" and dtype in NARROW:  # as the importer of TensorFlow Lite writes it
             found, (least, most) = limits(made), checks.limits(dtype)
             made = made.args[0] if found and found[0] <= least and found[1] >= most else made
         if made is value:
@@ -194,7 +194,7 @@ class Rewriter:
         return relax.VarBinding(var, made)
 
     def _dequantized(self, binding: relax.VarBinding, value: QuantizedValue) -> relax.VarBinding:
-        """Read integers as the floats that a binding is."""
+        """Dequantize integers into the float variable of a binding."""
         self.changed = True
         value = replace(value, scale=value.scale.astype(np.float32))
         operands = [value.expr, *self.context.params(value)]
@@ -203,7 +203,7 @@ class Rewriter:
         return relax.VarBinding(binding.var, reading.typed(made, binding.var.ty))
 
     def _array(self, expr: Any) -> Array | None:
-        """Return a constant's value, of any dtype; None for anything else."""
+        """Return a constant's value of any dtype; None for anything else."""
         if isinstance(expr, relax.Var):
             return self.context.numbers.get(expr)
         return reading.array_of(expr)
@@ -245,7 +245,7 @@ class Rewriter:
         try:
             read = _read(value, var, data.ty, dtype, str(data.ty.dtype))
         except NotQuantizable as why:
-            self.reasons.setdefault(data, f"it is quantized where {why}")
+            self.reasons.setdefault(data, f"it cannot be quantized: {why}")
             return relax.VarBinding(var, self._renamed(value))
         try:
             array = context.number(data)
@@ -254,7 +254,7 @@ class Rewriter:
                 whole = arithmetic.quantize(real, read.scale, read.zero, *how)
                 expr = context.constant(whole, dtype)
             else:
-                require(read.scalar, "it is quantized by channel, which no requantize can do")
+                require(read.scalar, "it is quantized by channel, which requantize cannot do")
                 params = QuantParams(float(read.scale), int(read.zero), dtype)
                 expr = context.requantize_to(context.value(data, params), params, var)
         except NotQuantizable as why:
@@ -298,7 +298,7 @@ def _one(values: Array) -> Array:
 
 @contextlib.contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Let a quantize ask through any number of operators: these are Python frames alone."""
+    """Let a quantize recurse through any number of operators, which needs only Python frames."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 1_000_000))
     try:
@@ -311,7 +311,7 @@ def _deep_recursion() -> Iterator[None]:
 
 
 class QuantizeConstants(DFPatternCallback):
-    """The rule: quantize constant data with a constant scale and zero point now."""
+    """The rewrite that quantizes constant data with a constant scale and zero point."""
 
     def __init__(self, require_type: bool = False) -> None:
         super().__init__(require_type)
@@ -321,7 +321,7 @@ class QuantizeConstants(DFPatternCallback):
     def callback(
         self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
     ) -> relax.Expr:
-        """Give the constant."""
+        """Return the constant."""
         if post.attrs.get("rounding") == "ONNX":
             return post
         data, scale, zero = (
@@ -329,10 +329,10 @@ class QuantizeConstants(DFPatternCallback):
         )
         axis, dtype = int(post.attrs["axis"]), str(post.attrs["out_dtype"])
         folded = arithmetic.quantize(data, scale, zero, axis, dtype)
-        # The operator takes NaN for the largest value, as Relay's did; in a constant it is damage.
+        # The operator converts NaN to the largest value, as in Relay; a constant NaN is an error.
         if (holes := np.isnan(data).ravel()).any():
             raise InputError(
-                f"element {int(holes.argmax())} of data is NaN, which no integer stands for",
+                f"element {int(holes.argmax())} of data is NaN, which integers cannot represent",
                 where="qnn.quantize, operand data",
             )
         return relax.const(folded, dtype)
@@ -340,13 +340,13 @@ class QuantizeConstants(DFPatternCallback):
 
 @tvm.transform.module_pass(opt_level=0, name="QnnQuantizeConstFold")
 class QnnQuantizeConstFold:
-    """The pass: every ``qnn.quantize`` of three constants becomes a constant.
+    """The pass that turns every ``qnn.quantize`` of three constants into a constant.
 
     Raises
     ------
     InputError
         If a scale is zero, negative or not finite, a zero point is out of its dtype's range, or the
-        data hold NaN.
+        data contain NaN.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
@@ -355,11 +355,11 @@ class QnnQuantizeConstFold:
 
 
 class DropClip(DFPatternCallback):
-    """The rule: leave out a clip whose range is that of the dtype.
+    """The rewrite that removes a clip to the range of the dtype.
 
-    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8, which is a
-    requantize to uint8. A wider clip before a cast stays, because the cast wraps. The cast stays
-    where a requantize to int32 could wrap, because one to uint8 saturates.
+    PyTorch's frontend requantizes to int32, clips to 0 and 255, and casts to uint8, which equals a
+    requantize to uint8. A wider clip before a cast is kept, because the cast wraps. The cast is
+    kept if a requantize to int32 could wrap, because one to uint8 saturates.
     """
 
     def __init__(self) -> None:
@@ -371,7 +371,7 @@ class DropClip(DFPatternCallback):
     def callback(
         self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
     ) -> relax.Expr:
-        """Give the requantize without its clip, and without the cast."""
+        """Return the requantize without its clip, and without the cast."""
         inner, clip = node_map[self.requantize][0], node_map[self.clip][0]
         before, after = str(inner.ty.dtype), str(post.ty.dtype)
         if (found := limits(clip)) is None:
@@ -390,7 +390,7 @@ class DropClip(DFPatternCallback):
 
 
 def _stays_in_int32(requantize: relax.Call) -> bool:
-    """Say whether constants show that no result of a requantize is beyond int32."""
+    """Return whether constants prove that no result of a requantize leaves int32."""
     scale, zero, out_scale, out_zero = (reading.array_of(arg) for arg in requantize.args[1:])
     if scale is None or zero is None or out_scale is None or out_zero is None:
         return False
@@ -398,14 +398,14 @@ def _stays_in_int32(requantize: relax.Call) -> bool:
     far = max(abs(end - int(point)) for end in ends for point in zero.ravel())
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         ratio = np.max(scale.astype(np.float64)) / np.min(out_scale.astype(np.float64))
-    # One for the rounding, and what a product in float32 can be larger than the real one.
+    # Add one for the rounding, and a margin for float32 products larger than the real product.
     reach = far * ratio * (1 + 2.0**-20) + np.max(np.abs(out_zero.astype(np.float64))) + 1
     return bool(reach <= checks.limits("int32")[1])
 
 
 @tvm.transform.module_pass(opt_level=0, name="RemoveClipAfterRequantize")
 class RemoveClipAfterRequantize:
-    """The pass: no clip after a ``qnn.requantize`` that its dtype makes anyway."""
+    """The pass that removes a clip after a ``qnn.requantize`` whose dtype implies the clip."""
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""

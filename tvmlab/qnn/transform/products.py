@@ -1,13 +1,13 @@
-"""Convolutions, matrix products, averages and constants: their sums are exact in int32.
+"""Integer forms of convolutions, matrix products, averages and constants, with exact int32 sums.
 
 The scale of a product's sums is the product of the operands' scales, and their zero point is 0. An
-operator whose sums could leave int32 stays float. A mean over whole axes is a sum whose scale is
-that of its operand over the count. Averages of windows are ``qnn.avg_pool2d``.
+operator whose sums could leave int32 stays in float. A mean over whole axes is a sum whose scale
+is that of its operand divided by the count. Averages of windows are ``qnn.avg_pool2d``.
 
-A batch normalization that no convolution takes in is ``gain * x + shift`` by channel: a depthwise
-1x1 convolution with weights of 32767 or -32767 whose scale is ``|gain| / 32767``. The weight times
-its scale is exactly the gain, so that only the shift is rounded, to an int32 in units of 1/32767 of
-what one step of x adds. A gain of zero is a weight of zero, and its shift has units of its own.
+A batch normalization that is not folded into a convolution is ``gain * x + shift`` per channel: a
+depthwise 1x1 convolution with weights of 32767 or -32767 and the scale ``|gain| / 32767``. The
+weight times its scale is exactly the gain, so only the shift is rounded, to an int32 in units of
+1/32767 of the contribution of one step of x. A gain of zero has the weight zero and other units.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .context import Context, Rule, Site
 from .values import QuantizedValue, QuantParams, check_sums, known, require
 
 _WEIGHT = 32767
-# The units of a shift whose gain is nothing beside it.
+# A shift with a negligible gain is this many units.
 _PARTS = 2.0**20
 _LARGEST_BIAS = 2.0**29
-# Two float32 products of the same scales agree to this.
+# Two float32 products of the same scales agree to this relative error.
 _SAME = 2.0**-22
-#: How far from the nearest bias others are tried.
+#: The largest distance from the nearest bias to try.
 _FAR = 16
 
 
@@ -47,7 +47,7 @@ def _conv2d(site: Site) -> QuantizedValue:
         require("".join(sorted(layout)) == letters, f"its layout is {layout}")
     x, w = ctx.stored(site.call.args[0]), _weight(ctx, site.call.args[1], kernel.index("O"))
     parts = a["groups"] if name == "conv2d_transpose" else 1
-    require(parts == 1 or w.scalar, "its weight has scales by output within each group")
+    require(parts == 1 or w.scalar, "its weight has a scale per output within each group")
     shape = known(reading.fixed_sizes(site.call.args[1].ty), "its weight's shape is not known")
     by_letter = dict(zip(kernel, shape, strict=True))
     a["channels"], a["kernel_size"] = by_letter["O"] * parts, [by_letter["H"], by_letter["W"]]
@@ -60,7 +60,7 @@ def _conv2d(site: Site) -> QuantizedValue:
 
 
 def shared_attributes(call: relax.Call, name: str) -> dict[str, Any]:
-    """Return the attributes of a float operator that the quantized one has, but the dtype."""
+    """Return the attributes that a float operator and its quantized one share, except the dtype."""
     attrs, row = call.attrs, OPERATORS[name]
     found = {n: dialect.plain(getattr(attrs, n)) for n in row.attributes if hasattr(attrs, n)}
     found.pop("out_dtype", None)
@@ -78,10 +78,10 @@ def _weight(ctx: Context, expr: relax.Expr, outputs: int) -> QuantizedValue:
 
 
 def _scale(x: QuantizedValue, w: QuantizedValue, exact: bool) -> Array:
-    """Multiply two scales: in float32 as Relay, or exactly as TFLite's convolutions (float64).
+    """Multiply two scales: in float32 like Relay, or exactly like TFLite's convolutions (float64).
 
     `PopulateConvolutionQuantizationParams` (tensorflow/lite/kernels/kernel_util.cc) multiplies in
-    double; convolutions of uint8 multiply in float.
+    double precision, and convolutions of uint8 in single precision.
     """
     kind = np.float64 if exact else np.float32
     scale = np.asarray(x.scale.astype(kind) * w.scale.astype(kind))
@@ -92,11 +92,11 @@ def _scale(x: QuantizedValue, w: QuantizedValue, exact: bool) -> Array:
 def _bounds(
     x: QuantizedValue, w: QuantizedValue, rows: Array | None, terms: int
 ) -> tuple[int, int]:
-    """Return bounds of sums of `terms` products; refuse those that could be beyond int32.
+    """Return bounds of sums of `terms` products; refuse sums that could leave int32.
 
-    `rows` are the constant weights, one output after another, None where they are not constant.
+    `rows` are the constant weights with one row per output, or None if they are not constant.
     """
-    low, high = min(x.least - int(x.zero), 0), max(x.most - int(x.zero), 0)  # padding is 0
+    low, high = min(x.least - int(x.zero), 0), max(x.most - int(x.zero), 0)  # padding adds 0
     if rows is None:
         most = terms * w.far * max(-low, high)
         least = -most
@@ -123,7 +123,7 @@ def _bind_product(
 
 
 def _matmul(site: Site) -> QuantizedValue:
-    """Emit ``qnn.dense`` of a constant matrix, else ``qnn.batch_matmul``."""
+    """Emit ``qnn.dense`` for a constant matrix, else ``qnn.batch_matmul``."""
     ctx, (left, right) = site.ctx, site.call.args
     ranks = int(left.ty.ndim), int(right.ty.ndim)
     x, w = ctx.stored(left), _weight(ctx, right, ranks[1] - 1)
@@ -148,7 +148,7 @@ def _matmul(site: Site) -> QuantizedValue:
 def _batches(
     site: Site, x: QuantizedValue, w: QuantizedValue, a: list[int], b: list[int]
 ) -> relax.Expr:
-    """Multiply batches of matrices: any leading axes as one."""
+    """Multiply batches of matrices, with all leading axes combined into one."""
 
     def reshaped(expr: relax.Expr, before: list[int], after: list[int], dtype: str) -> relax.Expr:
         if before == after:
@@ -170,7 +170,7 @@ def _batches(
 
 
 def _axes(site: Site) -> tuple[list[int], bool] | None:
-    """Return the axes that a call averages whole, and whether it keeps them; None for windows."""
+    """Return the axes that a call averages over, and whether it keeps them; None for windows."""
     operand, attrs = site.call.args[0], site.call.attrs
     if site.name == "mean":
         ndim = int(operand.ty.ndim)
@@ -181,9 +181,9 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
         axes = [layout.index(letter) for letter in "HW"]
         plain = sorted(layout) == [*"CHNW"] and str(attrs.out_layout) in ("", layout)
         whole = plain and shape is not None and all(shape[axis] == 1 for axis in axes)
-        require(whole, "it averages windows whose sizes follow from the result's")
+        require(whole, "its windows depend on the size of the result")
         return axes, True
-    # ONNX Runtime computes a window of the whole picture as a mean.
+    # ONNX Runtime computes a window of the whole image as a mean.
     attributes, shape = pooling_attributes(site.call), reading.sizes(operand.ty)
     axes = [attributes["layout"].index(letter) for letter in "HW"]
     whole = (
@@ -200,22 +200,22 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
 
 def _count(operand: relax.Expr, axes: list[int]) -> int:
     counts = [reading.channel_count(operand.ty, axis) or 0 for axis in axes]
-    require(all(counts), "how many values it averages is not known")
+    require(all(counts), "the number of values that it averages is not known")
     return int(np.prod(counts, dtype=np.int64))
 
 
 def _average(site: Site) -> QuantizedValue:
-    """Sum, at the scale of the mean."""
+    """Sum at the scale of the mean."""
     found, operand = _axes(site), site.call.args[0]
     axes, keepdims = known(found, "its result is not quantized")
     value = site.ctx.clipped(operand)
     apart = value.scalar or value.axis not in axes
-    require(apart, "it averages over channels that have scales of their own")
+    require(apart, "it averages over channels with different scales")
     count = _count(operand, axes)
     least, most = value.least * count, value.most * count
     check_sums(least, most)
     scale = np.asarray((value.scale.astype(np.float64) / count).astype(value.scale.dtype))
-    require(np.all(scale.astype(np.float32) > 0), "its scale is below every float32")
+    require(np.all(scale.astype(np.float32) > 0), "its scale is too small for float32")
     expr = value.expr
     if value.dtype != "int32":
         wide = reading.with_dtype(operand.ty, "int32")
@@ -230,7 +230,7 @@ def _average(site: Site) -> QuantizedValue:
 
 
 def _average_at(site: Site, params: QuantParams) -> QuantizedValue:
-    """Emit ``qnn.avg_pool2d``, or a mean whose scale is ONNX Runtime's."""
+    """Emit ``qnn.avg_pool2d``, or a mean with the scale of ONNX Runtime."""
     ctx, found, operand = site.ctx, _axes(site), site.call.args[0]
     if found is None:
         return _windows(site, params)
@@ -245,7 +245,7 @@ def _average_at(site: Site, params: QuantParams) -> QuantizedValue:
 
 
 def pooling_attributes(call: relax.Call) -> dict[str, Any]:
-    """Return Relay's attributes of a call of ``nn.avg_pool2d``, but for the rounding."""
+    """Return Relay's attributes of a call of ``nn.avg_pool2d``, except the rounding."""
     found = shared_attributes(call, "avg_pool2d")
     layouts = {"".join(sorted(found["layout"])), "".join(sorted(found["out_layout"] or "CHNW"))}
     require(layouts == {"CHNW"}, f"its layout is {found['layout']}")
@@ -257,13 +257,13 @@ def _windows(site: Site, params: QuantParams) -> QuantizedValue:
     same = params.dtype != "int32" and (value.dtype == "int16") == (params.dtype == "int16")
     require(same, f"it averages {value.dtype} into {params.dtype}")
     value.check_operand(params)
-    # Relay's ways cut the fraction off; only the frameworks' round an average.
+    # Relay's roundings truncate the quotient; only the frameworks' roundings round an average.
     attributes["rounding"] = "ONNX" if site.ctx.rounding == "ONNX" else "TFLITE"
     operands = [value.expr, *site.ctx.params(value)]
     return site.call_at("avg_pool2d", operands, attributes, params, value.dtype)
 
 
-# Batch normalization, and constants that are added
+# Batch normalization, and added constants
 
 
 def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue:
@@ -283,7 +283,7 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
     axis = int(attrs.axis) % int(x.ty.ndim)
     sums = _scale_channels(site, value, gain, add, axis)
     if params is not None:
-        # Not np.float64 anywhere: these are the numbers that ONNX Runtime has.
+        # float32 throughout, because ONNX Runtime computes these numbers in float32.
         root = np.sqrt((variance + np.float32(attrs.epsilon)).astype(np.float32))
         factor = (gamma / root).astype(np.float32)
         wanted = _float_results(value, factor, beta - mean * factor, params)
@@ -296,7 +296,7 @@ def _batch_norm(site: Site, params: QuantParams | None = None) -> QuantizedValue
 
 
 def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
-    """Return weights, and which gains are nothing beside what is added."""
+    """Return weights, and which gains are negligible compared to the shift."""
     unit = step * np.abs(gain) / _WEIGHT
     with np.errstate(divide="ignore", invalid="ignore"):
         nothing = (gain == 0) | (np.abs(add) > unit * _LARGEST_BIAS)
@@ -306,8 +306,8 @@ def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
 def _scale_channels(
     site: Site, value: QuantizedValue, gain: Array, add: Array, axis: int
 ) -> QuantizedValue:
-    """Multiply by one number per channel: a depthwise convolution."""
-    require(value.narrow, "its operand is not quantized before it")
+    """Multiply by one number per channel, with a depthwise convolution."""
+    require(value.narrow, "its operand is not quantized before the operator")
     require(value.scalar, "its operand is quantized by channel")
     step = float(value.scale)
     weight, nothing = _weights(step, gain, add)
@@ -317,7 +317,7 @@ def _scale_channels(
     lost = float(np.max(np.where(nothing, np.abs(gain), 0.0))) * step * value.far
     ty, count = site.call.args[0].ty, len(weight)
     layout = {(4, 1): "NCHW", (4, 3): "NHWC"}.get((int(ty.ndim), axis))
-    require(layout is not None, "its operand is no image with channels")
+    require(layout is not None, "its operand is not an image with channels")
     kernel = site.ctx.constant(weight.reshape(-1, 1, 1, 1), "int16")
     one, none = scale[0] if np.all(scale == scale[0]) else scale, np.zeros((), np.int64)
     w = QuantizedValue(kernel, "int16", one, none, 0, -_WEIGHT, _WEIGHT)
@@ -333,7 +333,7 @@ def _scale_channels(
 def add_constant(
     site: Site, sums: QuantizedValue, add: Array, stored: QuantizedValue | None, ty: Any
 ) -> QuantizedValue:
-    """Add a constant to sums: their bias."""
+    """Add a constant to sums as their bias."""
     ndim, error = int(ty.ndim), 0.0
     scale = reading.spread(sums.scale, sums.axis, ndim).astype(np.float64)
     whole = _integers(stored, scale)
@@ -342,7 +342,7 @@ def add_constant(
         require(np.all(np.abs(steps) < INT32[1]), "its bias is beyond int32")
         whole = np.round(steps).astype(np.int64)
         error = float(np.max(np.abs(steps - whole) * scale, initial=0.0))
-    require(sums.least > INT32[0], "it adds to an int32 whose range is not known")
+    require(sums.least > INT32[0], "it adds a constant to an int32 of unknown range")
     whole = whole.reshape((1,) * (ndim - whole.ndim) + whole.shape)
     least, most = sums.least + int(whole.min()), sums.most + int(whole.max())
     check_sums(least, most, " with the bias")
@@ -351,7 +351,7 @@ def add_constant(
 
 
 def _integers(stored: QuantizedValue | None, scale: Array) -> Array | None:
-    """Return a quantized constant's integers where their scale is the sums'."""
+    """Return a quantized constant's integers if it has the scale of the sums."""
     if stored is None or stored.array is None or stored.clipped:
         return None
     own, zero = (
@@ -375,8 +375,8 @@ def _biased(site: Site, sums: QuantizedValue, whole: Array, ty: Any) -> relax.Ex
 
 # ONNX Runtime computes a batch normalization without a convolution in float32: dequantize,
 # multiply, add, quantize. Its input has 8 bits, so each channel has 256 results. The integer form's
-# bias has units of 1/32767 of a step; nearly always the nearest one gives the same 256 results, and
-# where a result is that near to a half-way case, a neighbour does.
+# bias has units of 1/32767 of a step. Nearly always the nearest bias produces the same 256 results;
+# if a result is very close to a half-way case, a neighboring bias does.
 
 
 def _inputs(value: QuantizedValue) -> Array:
@@ -385,7 +385,7 @@ def _inputs(value: QuantizedValue) -> Array:
 
 
 def _float_results(value: QuantizedValue, gain: Array, add: Array, params: QuantParams) -> Array:
-    """Compute what ONNX Runtime's floats make of every input of 8 bits: shape (256, channels)."""
+    """Return ONNX Runtime's float results for every 8-bit input, with shape (256, channels)."""
     real = _inputs(value).astype(np.float32) * value.scale.astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         made = (real * gain + add) / np.float32(params.scale)
@@ -402,7 +402,7 @@ def _match_float_bias(
     wanted: Array,
     params: QuantParams,
 ) -> Array:
-    """Choose the biases nearest to `bias` with the fewest results that are not those `wanted`."""
+    """Return the biases nearest to `bias` with the fewest results that differ from `wanted`."""
     inputs = _inputs(value)
     best, least = bias.copy(), np.full(len(bias), len(wanted) + 1)
     for near in sorted(range(-_FAR, _FAR + 1), key=abs):

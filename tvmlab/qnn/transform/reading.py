@@ -1,4 +1,4 @@
-"""Reading types and expressions of Relax: sizes, dtypes, constants, calls and bindings."""
+"""Readers of Relax types and expressions: sizes, dtypes, constants, calls and bindings."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ def spread(values: Array, axis: int, ndim: int) -> Array:
 
 
 def array_of(expr: Any) -> Array | None:
-    """Return a constant's value, None for anything else."""
+    """Return a constant's value, or None for anything else."""
     return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
 
 
 def sizes(ty: Any) -> list[Any] | None:
-    """Return a tensor's sizes, numbers as int; None where the shape is unknown."""
+    """Return a tensor's sizes, with constants as int; None for an unknown shape."""
     shape = getattr(ty, "shape", None)
     return [*map(plain, shape.values)] if isinstance(shape, relax.ShapeExpr) else None
 
 
 def fixed_sizes(ty: Any) -> list[int] | None:
-    """Return a tensor's sizes where all of them are numbers."""
+    """Return a tensor's sizes if all of them are constant."""
     found = sizes(ty)
     return found if found is not None and all(isinstance(n, int) for n in found) else None
 
 
 def channel_count(ty: Any, axis: int) -> int | None:
-    """Return a tensor's size along an axis where it is a number."""
+    """Return a tensor's size along an axis if it is constant."""
     found = sizes(ty)
     return found[axis] if found and isinstance(found[axis], int) else None
 
 
 def with_dtype(ty: Any, dtype: str) -> Any:
-    """Return a tensor's type, or a tuple's of tensors, with another dtype."""
+    """Return the type of a tensor, or of a tuple of tensors, with another dtype."""
     if isinstance(ty, relax.TensorType):
         if ty.shape is None:
             return relax.TensorType(dtype=dtype, ndim=ty.ndim, vdevice=ty.vdevice)
@@ -56,24 +56,24 @@ def with_dtype(ty: Any, dtype: str) -> Any:
 
 
 def same_shape(a: Any, b: Any) -> bool:
-    """Whether two tensors have the same sizes, known or symbolic."""
+    """Return whether two tensors have the same sizes, constant or symbolic."""
     return bool(tvm_ffi.structural_equal(a, with_dtype(b, str(a.dtype))))
 
 
 def operator(value: relax.Expr | None) -> str:
-    """Return the name of the operator that an expression calls; empty where it calls none."""
+    """Return the name of the operator that an expression calls, or an empty string."""
     if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
         return str(value.op.name)
     return ""
 
 
 def calls(value: relax.Expr | None, name: str) -> TypeGuard[relax.Call]:
-    """Whether an expression calls an operator."""
+    """Return whether an expression calls an operator."""
     return operator(value) == f"relax.{name}"
 
 
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
-    """Yield what a tuple is made of, or the expression itself."""
+    """Yield the nested fields of a tuple, or the expression itself."""
     for item in expr.fields if isinstance(expr, relax.Tuple) else ():
         yield from leaves(item)
     if not isinstance(expr, relax.Tuple):
@@ -88,7 +88,7 @@ def bindings(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
 
 
 def typed(value: relax.Expr, ty: Any) -> relax.Expr:
-    """Give an expression its type, if it has none yet."""
+    """Set the type of an expression that has none yet, and return it."""
     if type(value.ty) is tvm.ir.Type:
         relax.expr._update_type(value, ty)
     return value

@@ -1,4 +1,4 @@
-"""Float values as integers with a scale and a zero point, and what such a value has to be."""
+"""Integers with a scale and a zero point that represent float values, and checks of such values."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ..operator import NARROW
 from . import reading
 
 T = TypeVar("T")
-# `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.
+# `fixed_point` refuses the multiplier of a requantize if the ratio of its scales is larger.
 _SCALES_APART = 2.0**30
-# This many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
+# If an operand reaches this many steps of the result, a left shift in int32 overflows.
 _STEPS_APART = 2.0**20
 
 
 class NotQuantizable(Exception):
-    """An operator has no integer form; the message is the reason that the analysis reports."""
+    """An operator has no integer form; `tvmlab.qnn.analysis` reports the message as the reason."""
 
 
 def require(condition: object, reason: str) -> None:
-    """Leave an operator float, for a reason, unless a condition holds."""
+    """Raise `NotQuantizable` with a reason, unless a condition holds."""
     if not condition:
         raise NotQuantizable(reason)
 
 
 def known(value: T | None, reason: str) -> T:
-    """Return a value that is not None; else leave an operator float, for a reason."""
+    """Return a value that is not None, or raise `NotQuantizable` with a reason."""
     if value is None:
         raise NotQuantizable(reason)
     return value
@@ -50,7 +50,7 @@ class QuantParams(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QuantizedValue:
-    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``."""
+    """An integer expression that represents ``clip(scale * (expr - zero), low, high)``."""
 
     expr: relax.Expr
     dtype: str
@@ -67,7 +67,7 @@ class QuantizedValue:
 
     @classmethod
     def of(cls, expr: relax.Expr, params: QuantParams) -> QuantizedValue:
-        """Return the value of integers that have these parameters."""
+        """Return the value of integers with these parameters."""
         scale, zero = np.asarray(params.scale, np.float32), np.asarray(params.zero, np.int64)
         return cls(expr, params.dtype, scale, zero, 0, *checks.limits(params.dtype))
 
@@ -80,7 +80,7 @@ class QuantizedValue:
 
     @property
     def narrow(self) -> bool:
-        """Whether these are stored integers, and not int32 sums."""
+        """Whether these are stored integers rather than int32 sums."""
         return self.dtype in NARROW
 
     @property
@@ -90,7 +90,7 @@ class QuantizedValue:
 
     @property
     def clipped(self) -> bool:
-        """Whether a clip is still to be applied."""
+        """Whether a clip has yet to be applied."""
         return self.low != -math.inf or self.high != math.inf
 
     @property
@@ -105,11 +105,11 @@ class QuantizedValue:
         return float(np.max(far * self.scale.astype(np.float64)))
 
     def has(self, params: QuantParams) -> bool:
-        """Whether the integers have these parameters."""
+        """Return whether the integers have these parameters."""
         return self.scalar and params == (float(self.scale), int(self.zero), self.dtype)
 
     def unclipped(self) -> QuantizedValue:
-        """Return the value without the clip that is still to be applied."""
+        """Return the value without the clip that has yet to be applied."""
         return replace(self, low=-math.inf, high=math.inf)
 
     def real(self) -> Array:
@@ -122,28 +122,28 @@ class QuantizedValue:
         return np.clip(values, self.low, self.high) if self.clipped else values
 
     def check_requantize(self, params: QuantParams) -> None:
-        """Refuse scales too far apart, a lost step, and integers beyond int32."""
+        """Refuse scales that differ too much, errors over half a step and integers beyond int32."""
         apart = np.max(self.scale.astype(np.float64)) / params.scale
-        require(apart < _SCALES_APART, "its scale and that of its result are 2**30 apart")
+        require(apart < _SCALES_APART, "its scale is 2**30 times or more that of its result")
         require(self.error <= params.scale / 2, "it can be off by more than half a step")
         inside = self.reach / params.scale + abs(params.zero) < INT32[1]
         require(params.dtype != "int32" or inside, "its values could be beyond int32")
 
     def check_operand(self, params: QuantParams) -> None:
-        """Refuse an operand whose requantize within an operator would be refused, or wrap."""
+        """Refuse an operand if requantizing it inside an operator would be refused or wrap."""
         reach = self.reach / params.scale + abs(params.zero)
-        require(reach < _STEPS_APART, "its scales are too far apart")
+        require(reach < _STEPS_APART, "its scales differ by too much")
         require(self.error <= params.scale / 4, "it can be off by more than a quarter of a step")
 
     def integer_limit(self, limit: float, end: int, sign: int) -> int:
-        """Return a limit of a clip as an integer; `end` where no value is beyond the limit."""
+        """Return a limit of a clip as an integer, or `end` if no value is beyond the limit."""
         if np.isinf(limit):
             return end
         place = np.float64(limit) / self.scale.astype(np.float64) + self.zero
         if np.all(sign * (place - end) <= 0):
             return end
         whole = np.all(place == np.round(place)) and np.all(place == place.flat[0])
-        require(whole, f"its operand is cut at {limit}, which is no step of its scale")
+        require(whole, f"its operand is clipped at {limit}, which its scale cannot represent")
         return int(place.flat[0])
 
 
@@ -158,14 +158,14 @@ def _bits(dtype: str) -> int:
 
 
 def shift(source: str, dtype: str) -> int:
-    """Return what is added to integers to keep their order in another dtype of the same width."""
+    """Return the offset that preserves the order of integers in another dtype of the same width."""
     if _bits(source) != _bits(dtype):
         return 0
     return checks.limits(dtype)[0] - checks.limits(source)[0]
 
 
 def common_dtype(dtypes: Sequence[str], result: str) -> str:
-    """Choose an operator's dtype: that of its operands if they agree and are wide enough."""
+    """Choose an operator's dtype: that of its operands if they agree and it is wide enough."""
     widest = max([*dtypes, result], key=_bits)
     if len(set(dtypes)) == 1 and _bits(dtypes[0]) == _bits(widest):
         return dtypes[0]
