@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from nbformat.v4 import new_notebook
 
-from notebooks import ROOT, execute, load, missing_needs, offline_environment
-from tests.notebooks.checked import code, copy_notebooks, run_nbval
-from tests.short import long
+from notebooks import execute, offline_environment
+from tests.notebooks.checked import code
 
 CLOSED = "network closed by the tests"
 # 192.0.2.0/24 and 2001:db8::/32 are set aside for documentation: no host ever has one.
@@ -93,29 +90,3 @@ def test_a_kernel_is_offline_and_so_are_its_children(tmp_path: Path) -> None:
     execute(notebook, tmp_path)
     said = [str(cell.outputs) for cell in notebook.cells]
     assert [CLOSED in text for text in said] == [True] * 3, said
-
-
-# Bring loopback up in the new namespace (SIOCSIFFLAGS, up and running), then become the command.
-LONELY = """
-import fcntl, os, socket, struct, sys
-fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 0x41))
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-
-
-@long
-def test_the_first_notebook_passes_where_there_is_no_network_at_all(tmp_path: Path) -> None:
-    """Sitecustomize sees Python only; an empty network namespace lets nothing out."""
-    notebook = ROOT / "notebooks" / "00_start_here.ipynb"
-    if missing := missing_needs(load(notebook)):
-        pytest.skip(f"{notebook.name} needs {', '.join(missing)}: not on this machine")
-    alone = ["unshare", "--user", "--map-root-user", "--net"]
-    if (
-        not shutil.which("unshare")
-        or subprocess.run([*alone, "true"], capture_output=True).returncode
-    ):
-        pytest.skip("network namespaces (unshare --user --net) are not allowed on this machine")
-    before = [*alone, sys.executable, "-S", "-c", LONELY]
-    cells, text = run_nbval(copy_notebooks(tmp_path) / notebook.name, before=before)
-    assert cells
-    assert {name: said for name, said in cells.items() if said} == {}, text

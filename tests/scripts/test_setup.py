@@ -221,15 +221,3 @@ def test_a_set_up_that_ends_in_the_middle_is_repaired(checkout: Checkout, accide
     assert not (checkout.folder / ".venv" / "lib" / "half.py").exists()
     checkout.setup()
     assert checkout.log() == []
-
-
-def test_an_environment_that_lost_its_python_is_made_anew(checkout: Checkout) -> None:
-    checkout.python("python3", "3.12")
-    checkout.setup()
-    checkout.log()
-    (checkout.folder / ".venv" / "bin" / "python").unlink()
-    done = checkout.setup()
-    assert (done.returncode, done.stderr) == (0, "")
-    log = checkout.log()
-    assert log[0].startswith("venv ")
-    assert len(log) == 4
