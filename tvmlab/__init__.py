@@ -1,11 +1,11 @@
-"""A workbook about Apache TVM, and the small package behind it.
+"""A workbook about Apache TVM, and the small package that it uses.
 
-The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it;
-`tune` it first to compile with what was measured.
+The data flow: `load` a model into Relax, rewrite it with any pass, `compile` it, call it. Use
+`tune` first to compile with measured schedules.
 
-Names are imported on first use, so that the command `tvmlab` starts as fast as Python does. The
+Names are imported on first use, so that the command `tvmlab` starts as fast as Python. The
 first name that uses TVM also registers the quantized operators for TVMScript, ``R.qnn.conv2d(...)``
-and its like. If TVM was imported before, `import tvmlab` registers them.
+and similar ones. If TVM was imported before, `import tvmlab` registers them.
 """
 
 import sys
@@ -29,7 +29,7 @@ __all__ = ["Executable", "bench", "compile", "data", "errors", "host_target", "l
 __all__ += ["load_executable", "models", "native", "plot", "schedule", "target", "toolchain"]
 __all__ += ["tune", "tuning"]
 
-# The module that a name comes from, where the name is not that of a module.
+# The module that defines a name, unless the name is that of a module.
 _FROM = dict.fromkeys(("Executable", "load_executable"), "runtime.executable")
 _FROM |= {"compile": "compiler", "load": "frontend", "tune": "tuning"}
 _FROM |= {"host_target": "support.host"}
@@ -41,7 +41,7 @@ if sys.modules.get("tvm"):
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
+    """Import a public name on first use."""
     if name in _FROM:
         found = getattr(import_module(f".{_FROM[name]}", __name__), name)
     elif name in _MODULES:

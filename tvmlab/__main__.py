@@ -1,4 +1,4 @@
-"""The program `tvmlab`, which is ``python -m tvmlab``, too."""
+"""The program `tvmlab`, also available as ``python -m tvmlab``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""From a Relax module to something that runs: one function."""
+"""Compile a Relax module to an executable, with one function."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def compile(
 ) -> Executable:
     """Compile a Relax module, or a TIR function.
 
-    Batch normalization is folded into convolutions, constants are folded, neighbouring operators
-    are fused into one loop nest, and for a CPU the rules of `tvmlab.schedule` lay out and schedule
-    every loop nest. `Executable.summary` says what became of each.
+    Passes fold batch normalization into convolutions, fold constants, and fuse neighbouring
+    operators into one loop nest. For a CPU, the rules of `tvmlab.schedule` choose layouts and
+    schedule every loop nest. `Executable.summary` lists the rule of each loop nest.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
-        A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
-        TIR functions and external modules can be in it. A TIR function, or a module of one, gets a
+        A module with a Relax function ``main``; it is left unchanged. It can contain further Relax
+        functions, TIR functions and external modules. A TIR function, or a module of one, gets a
         ``main`` that allocates its outputs (`tvmlab.frontend.tir.with_main`).
     target : tvm.target.Target, mapping or str, optional
-        What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
-        composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
-        default machine, unless it has regions already; the rest is compiled for the target after
-        the comma, or for the host with ``"npu"`` alone.
+        The target to compile for, see `tvmlab.target.as_target`; by default, the host. For a
+        composite such as ``"npu, llvm"``, `tvmlab.npu.partition` first cuts the module for the
+        default machine, unless it is partitioned already; the rest is compiled for the target after
+        the comma, or for the host if there is only ``"npu"``.
     records : tvmlab.tuning.Records or path, optional
         Tuning records of `tvmlab.tune`: their schedules for this target replace those of the rules.
         Records need all steps of scheduling.
     schedule : bool or str
-        True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False,
-        like any kind of target but ``llvm``, is `tvm.compile` as upstream has it. The last step,
-        ``"winograd"``, computes 3x3 convolutions by minimal filtering where a cost model expects
-        fewer cycles. It rounds more than the others: on random inputs of up to 2,048 channels, a
-        result is at most 5e-5 of the largest one away from float64's in squares of 4x4, and 5e-6 in
-        squares of 2x2. It spreads an infinite number to a square of results, and overflows from
-        some 1e36 on; ``"epilogue"`` leaves it out.
+        True runs all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it. False
+        is the same as upstream's `tvm.compile`, as for targets other than ``llvm``. The last step,
+        ``"winograd"``, computes 3x3 convolutions by minimal filtering if a cost model expects
+        fewer cycles. Its rounding errors are larger: on random inputs of up to 2,048 channels, a
+        result differs from float64's by at most 5e-5 of the largest result in squares of 4x4, and
+        5e-6 in squares of 2x2. An infinite input affects a whole square of results, and inputs from
+        about 1e36 on overflow. ``"epilogue"`` leaves this step out.
 
     Returns
     -------
@@ -76,17 +76,17 @@ def compile(
     CompileError
         There is neither a Relax function ``main`` nor a single TIR function of known outputs, a
         parameter is not a tensor of a known shape, the step is unknown, a pass failed, or this TVM
-        makes no code for the kind of target.
+        cannot generate code for the kind of target.
     InputError
         A quantized operator (`tvmlab.qnn`) has an invalid scale or zero point.
     RecordError
-        The file of records is missing, cannot be read, or holds nothing for this target.
+        The file of records is missing, cannot be read, or has no records for this target.
     """
     if not isinstance(schedule, bool) and schedule not in STEPS:
         what, fix = f"there is no step {schedule!r} of scheduling", ", ".join(STEPS)
-        raise CompileError(what, where="compile(schedule=...)", fix=f"give True, False or {fix}")
+        raise CompileError(what, where="compile(schedule=...)", fix=f"pass True, False or {fix}")
     if schedule not in (True, STEPS[-1]) and records is not None:
-        what, where = "records hold schedules of the last step of scheduling", f"{schedule=}"
+        what, where = "records contain schedules of the last step of scheduling", f"{schedule=}"
         raise CompileError(what, where=where, fix="leave schedule out, or records")
     mod = with_main(mod)
     signature = Signature.of(mod["main"])
@@ -100,7 +100,7 @@ def compile(
             pipeline = tvm.transform.Sequential([*to_code, tally])
             built = relax.build(scheduled, made, relax_pipeline=pipeline)
     except TvmlabError:
-        raise  # it says what is wrong, where, and what to do
+        raise  # the error already has a fix
     except Exception as error:  # passes and code generators raise many classes
         what = f"TVM could not compile the module: {telling(error)}"
         fix = "read TVM's own error above this one: it names the pass that raised it"
@@ -111,16 +111,16 @@ def compile(
 def cut(
     mod: IRModule, target: tvm.target.Target | Mapping[str, Any] | str | None
 ) -> tuple[IRModule, tvm.target.Target]:
-    """Hand what the accelerator of a target takes to its code generator; name the rest's target."""
+    """Compile the accelerator's regions with its code generator; return the rest's target."""
     partitioner, rest = split_target(target)
     made = as_target(rest)
     with made:
         if partitioner:
-            from .npu import partition  # here: most modules need no accelerator
+            from .npu import partition  # imported here, because most modules need no accelerator
 
             mod = partition(mod)
         mod = mod.clone()
-        # The name that it is called by, so that passes do not drop it as unused.
+        # The name that regions are called by, so that passes do not drop the function as unused.
         main = mod["main"].with_attr("global_symbol", "main")
         mod.update_func(mod.get_global_var("main"), main)
         if _has_regions(mod):
@@ -134,7 +134,7 @@ def cut(
 def _passes(
     target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[list[Any], list[Any]]:
-    """List the passes from operators to scheduled loops, and from there to code."""
+    """List the passes from operators to scheduled loops, and from loops to code."""
     if not schedule:
         return _simplifications()[:2], [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
@@ -145,7 +145,7 @@ def _passes(
 
 
 def _simplifications() -> list[Any]:
-    """List the passes for inference; the first two make Relax of Relay's operators, for any use."""
+    """List the passes for inference; the first two convert Relay's operators to Relax."""
     return [
         ExpandOperators(),
         CheckIndices(),
@@ -159,11 +159,11 @@ def _simplifications() -> list[Any]:
 def _recorded(
     records: Records | str | os.PathLike[str] | None, target: tvm.target.Target
 ) -> Tuned | None:
-    """Find the records to compile with; tuning is imported only where there are some."""
+    """Find the records to compile with; tuning is imported only if there are records."""
     if records is None:
         return None
     if target.kind.name != "llvm":
-        what = f"records hold schedules for CPUs, and the target is of kind {target.kind.name}"
+        what = f"records contain schedules for CPUs, but the target is of kind {target.kind.name}"
         raise CompileError(what, where=f"target {spelled(target)}", fix="leave the records out")
     from .records.file import Recorded
 

@@ -1,4 +1,4 @@
-"""What can go wrong, in words.
+"""The errors of this package.
 
 Every error that tvmlab raises on purpose says what is wrong, where, and what to do about it. Errors
 raised inside TVM, ONNX or a compiler are kept as the `__cause__`.
@@ -24,11 +24,11 @@ class TvmlabError(Exception):
     Parameters
     ----------
     what : str
-        What is wrong, one sentence.
+        What is wrong, in one sentence.
     where : str, optional
         The file, operator, input or command concerned.
     fix : str, optional
-        What the reader can do about it.
+        What the user can do about it.
     """
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
@@ -52,16 +52,16 @@ class UnsupportedOperatorError(ModelError):
 class ShapeError(ModelError):
     """A model's input shapes are unknown, or do not agree with those given.
 
-    `shapes` is what to give `tvmlab.load` for a model with open sizes, a name for each; or None.
+    `shapes` can be passed to `tvmlab.load` for a model with open sizes, which it names; or None.
     """
 
     shapes: dict[str, tuple[int | str, ...]] | None = None
 
 
 class RelayError(ModelError):
-    """Relay text cannot be read, or a module or call has no form in the other language.
+    """Relay text cannot be parsed, or a module or call has no equivalent in the other language.
 
-    `line` and `column` say where in the text, counted from 1; None without a text.
+    `line` and `column` are the position in the text, counted from 1; None without a text.
     """
 
     line: int | None = None
@@ -69,7 +69,7 @@ class RelayError(ModelError):
 
 
 class InputError(TvmlabError):
-    """A call's inputs do not fit the function: name, count, shape or dtype."""
+    """A call's inputs do not match the function's: name, count, shape or dtype."""
 
 
 class OutOfRangeError(InputError, IndexError):
@@ -77,7 +77,7 @@ class OutOfRangeError(InputError, IndexError):
 
 
 class TargetError(TvmlabError):
-    """A target is unknown, or cannot run here."""
+    """A target is unknown, or this machine cannot run code for it."""
 
 
 class CompileError(TvmlabError):
@@ -85,25 +85,25 @@ class CompileError(TvmlabError):
 
 
 class PackageError(TvmlabError):
-    """A saved executable is damaged, or was made for something else."""
+    """A saved executable is damaged, or was made for another machine or version."""
 
 
 class SimulationError(TvmlabError):
-    """The accelerator's simulator refuses a program, or the program failed while it ran."""
+    """The accelerator's simulator rejects a program, or the program failed while it ran."""
 
 
 class RemoteError(TvmlabError):
-    """A server elsewhere is not there, is lost, or failed at what it was to run."""
+    """A server on another machine does not answer, lost the connection, or failed to run a task."""
 
 
 class TuningError(TvmlabError):
-    """Tuning cannot start, or found nothing; `report` is what was found until then, or None."""
+    """Tuning cannot start, or found nothing; `report` has the results until then, or None."""
 
     report: Report | None = None
 
 
 class RecordError(TvmlabError):
-    """A file of tuning records cannot be read or written, or was made for something else."""
+    """A file of tuning records cannot be read or written, or was made for another target."""
 
 
 class DataError(TvmlabError):
@@ -111,7 +111,7 @@ class DataError(TvmlabError):
 
 
 class ChecksumError(DataError):
-    """A download came whole and is not the file that it should be."""
+    """A download is complete, but its SHA-256 is wrong."""
 
 
 class ToolchainError(TvmlabError):

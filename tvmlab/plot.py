@@ -1,6 +1,6 @@
-"""Figures with alt text.
+"""Figures with alternative text.
 
-The sentence that says what one sees is the alternative text in the output's metadata, and also a
+The alternative text is stored in the output's metadata; the conclusion is a visible
 caption, because JupyterLab ignores the metadata (jupyter/enhancement-proposals, issue 120).
 Colours are those of Okabe and Ito (2008); markers and line styles differ as well.
 """
@@ -24,7 +24,7 @@ __all__ += ["roofline", "show"]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
-# The look of each group of dots, without lines between them.
+# The style of each group of dots, without lines between them.
 _LOOKS = [
     {"marker": marker, "color": colour, "linestyle": ""}
     for marker, colour in zip(MARKERS, COLOURS, strict=True)
@@ -36,14 +36,14 @@ def figure(
 ) -> tuple[Figure, Any]:
     """Make an empty figure in the workbook's style.
 
-    It is not registered with pyplot: nothing is left open, and no backend is chosen.
+    The figure is not registered with pyplot: it needs no closing and no backend.
 
     Parameters
     ----------
     width, height : float
         Size in inches.
     rows, columns : int
-        Of a grid of panels; without `columns` there is one.
+        The grid of panels; without `columns` there is one panel.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def show(fig: Figure, alt: str, caption: str = "") -> None:
     fig : matplotlib.figure.Figure
         The figure; it is drawn to PNG and left unchanged.
     alt, caption : str
-        What the figure looks like, and what follows from it, in full sentences. Neither has
+        A description of the figure, and its conclusion, in full sentences. Neither contains
         measured times, because the text is compared when the notebook is tested. An empty caption
         is not shown.
     """
@@ -95,14 +95,14 @@ def bars(
     values : mapping of str to float
         Bars from top to bottom.
     unit, title : str
-        The unit of all values, the label of the axis; the title, empty for none.
+        The unit of all values, which is the label of the axis; the title, empty for no title.
     lines : mapping of str to float, optional
         Reference lines, drawn across and labelled.
     log : bool
         Whether the axis is logarithmic. Dots then replace the bars, because the length of a bar on
         a logarithmic axis depends on where the axis starts.
     newest : str
-        The name to highlight: a diamond in place of the dot, or a bar of another shade.
+        The name to highlight: with a diamond instead of the dot, or a bar of another shade.
     """
     fig, axes = figure(height=1.1 + 0.42 * len(values))
     for name, value in values.items():
@@ -111,15 +111,15 @@ def bars(
             axes.scatter(value, name, color=COLOURS[0], zorder=3, **size)
         else:
             axes.barh(name, value, color=COLOURS[name == newest], height=0.62)
-    # The values have a column of their own, so that none covers a reference line, in points: a
-    # distance that grew with the axes would move with each new layout.
+    # The values have a column of their own, so that no value covers a reference line. It is in
+    # points, because a distance that grew with the axes would move with each new layout.
     place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
     for row, value in enumerate(values.values()):
         axes.annotate(_short(value), (1, row), (6, 0), **place)
     axes.invert_yaxis()
     if log:
         axes.set_xscale("log")
-        # Labels at 1, 2 and 5: over less than a power of ten there would be none, or too many.
+        # Labels at 1, 2 and 5: below a power of ten the default has no labels, or too many.
         ticker = need("matplotlib.ticker", extra="plot")
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
         axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
@@ -137,18 +137,18 @@ def bars(
 def pictures(
     images: Sequence[Any], captions: Sequence[str], *, columns: int = 8, cmap: str = "gray_r"
 ) -> Figure:
-    """Draw pictures in a grid, each with a caption.
+    """Draw images in a grid, each with a caption.
 
     Parameters
     ----------
     images : sequence of array
-        Grey ``[h, w]`` or colour ``[h, w, 3]`` pictures.
+        Grey ``[h, w]`` or colour ``[h, w, 3]`` images.
     captions : sequence of str
-        One per picture.
+        One per image.
     columns : int
-        Pictures in a row.
+        Images per row.
     cmap : str
-        ``"gray_r"`` draws high values of grey pictures dark, as ink, ``"gray"`` draws them bright.
+        ``"gray_r"`` draws high values of grey images dark, like ink; ``"gray"`` draws them bright.
     """
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
@@ -181,16 +181,16 @@ def roofline(
         Groups of kernels, each with a marker and a colour of its own: FLOP per byte and GFLOP/s of
         each kernel, all above zero.
     peak, bandwidth : float
-        The most that the arithmetic units do, in GFLOP/s, and that memory delivers, in GB/s.
+        The peak of the arithmetic units in GFLOP/s, and the memory bandwidth in GB/s.
     title : str
-        The title, empty for none.
+        The title, empty for no title.
     units : (str, str, str)
-        What work, its speed and the bandwidth are counted in, if it is something else.
+        The units of work, speed and bandwidth, if they differ from the default.
     """
     fig, axes = figure(height=4.2)
     ridge = peak / bandwidth
     reached = [intensity for points in kernels.values() for intensity, _ in points]
-    # Both labels find room on their sides of the ridge.
+    # Both labels fit on their sides of the ridge.
     low, high = min([ridge / 4, *reached]) / 2, max([4 * ridge, *reached]) * 2
     axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color="black")
     axes.axvline(ridge, color="black", linestyle=":", linewidth=0.8)
@@ -213,7 +213,7 @@ def roofline(
 
 
 class Box(NamedTuple):
-    """A node of a small graph: what it says, of which kind it is, the names of its operands."""
+    """A node of a small graph: its label, its kind, and the names of its operands."""
 
     label: str
     kind: str
@@ -268,7 +268,7 @@ def graphs(drawn: Mapping[str, Mapping[str, Box]], *, kinds: Sequence[str]) -> F
 
 
 def _placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
-    """Give each box a column and a row; rows count up from the result, over the longest way."""
+    """Assign each box a column and a row; rows count up from the result, over the longest path."""
     rows = dict.fromkeys(boxes, 0)
     for name in reversed(list(boxes)):  # users come before their operands
         for operand in boxes[name].operands:
@@ -286,5 +286,5 @@ def _placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
 
 
 def _short(value: float) -> str:
-    """Write a number with three significant digits and no exponent."""
+    """Format a number with three significant digits and no exponent."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

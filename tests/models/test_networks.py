@@ -117,7 +117,7 @@ def test_seeded_networks(name: str, trained: int, expected: str, photographs: np
 
 def test_the_zoos_weights_have_no_torch_form() -> None:
     model = models.Model(models.digits_resnet().proto, "resnet50_v2", "zoo")
-    with pytest.raises(ModelError, match="have other names"):
+    with pytest.raises(ModelError, match="do not have the names"):
         torch_form.of(model)
 
 

@@ -119,7 +119,7 @@ def added(x: Any, y: Any, one: float = 0.5, out: float = 0.5) -> Any:
 CASES: tuple[tuple[Any, ...], ...] = (
     (
         lambda x: conv(x, q.quantize(relax.const(ONES.astype("float32")), scale(0.5), zero(0))),
-        "no constant: qnn.quantize computes it; run QnnQuantizeConstFold first",
+        "not constant: qnn.quantize computes it; run QnnQuantizeConstFold first",
     ),
     (conv, "the data are int16", ((1, 4, 6, 6), "int16")),
     (lambda x: conv(x, ONES[:, :2], groups=2), "4 channels become 4 in 2 groups"),
@@ -140,11 +140,11 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ),
     (
         lambda x: rescaled(conv(x), scale(1e30), "ONNX", "float32"),
-        "so far apart that their ratio is no float32",
+        "so far apart that their ratio does not fit in float32",
     ),
     (lambda x: added(x, relax.const(np.ones((1, 4), "int8"))), "rhs is a constant", ROW),
-    (lambda x: added(x, x, 1e6, 0.1), "so far apart that sums may not fit int32", ROW),
-    (lambda x: typed(op.sum(typed(op.astype(x, "int32")), [2])), "all rows and columns"),
+    (lambda x: added(x, x, 1e6, 0.1), "so far apart that sums can overflow int32", ROW),
+    (lambda x: typed(op.sum(typed(op.astype(x, "int32")), [2])), "over the rows and columns"),
     (lambda x: typed(op.reshape(x, (1, 144))), "moves numbers between channels"),
     (lambda x: typed(op.nn.softmax(x)), "no pattern takes nn.softmax", ((1, 4), "float32")),
 )
@@ -155,4 +155,4 @@ def test_reasons(case: tuple[Any, ...]) -> None:
     make, reason, *given = case
     net = Network(*given or [IMAGE])
     assert reason in str(npu.Check(Config()).reason(make(net.inputs[0])))
-    assert npu.Check(Config(), kind="dense").reason(net.inputs[0]) == "it is no dense"
+    assert npu.Check(Config(), kind="dense").reason(net.inputs[0]) == "it is not a dense"

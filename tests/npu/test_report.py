@@ -59,7 +59,7 @@ def test_a_table() -> None:
     assert sum(found.energy.values()) == pytest.approx(sum(table.total.energy.values()))
     text = str(found)
     assert text == str(table)
-    words = "16x16 array, 2 KiB SRAM", "DMA pace", f"{found.cycles / 1e6:.3f} ms at 1000 MHz"
+    words = "16x16 array, 2 KiB SRAM", "DMA bound", f"{found.cycles / 1e6:.3f} ms at 1000 MHz"
     assert all(piece in text for piece in (f"{found.cycles:,}", "ISSCC 2014", *words))
     assert len(text.splitlines()) == 2 + len(table.layers) + 3
     assert str(report(convolution())) == "nothing runs on the accelerator"

@@ -40,11 +40,11 @@ def test_the_function_fills_its_outputs():
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda x, y, z: (x.astype(np.int8), y, z), "f: input 0 .*must be uint8, and is int8"),
-        (lambda x, y, z: (x[:5], y, z), r"input 0 .*shape \[6, 6, 4\], and has \[5, 6, 4\]"),
+        (lambda x, y, z: (x.astype(np.int8), y, z), "f: input 0 .*must be uint8, not int8"),
+        (lambda x, y, z: (x[:5], y, z), r"input 0 .*shape \[6, 6, 4\], not \[5, 6, 4\]"),
         (lambda x, y, z: (x, y, np.zeros(8, np.uint8)[::2]), "output 2 .*must be contiguous"),
-        (lambda x, y, z: (x, y), "f takes 3 tensors, and got 2"),
-        (lambda x, y, z: (None, y, z), "input 0 .*is no tensor"),
+        (lambda x, y, z: (x, y), "f takes 3 tensors, not 2"),
+        (lambda x, y, z: (None, y, z), "input 0 .*is not a tensor"),
     ],
 )
 def test_other_tensors(change, what):
@@ -61,7 +61,7 @@ def test_simulate_takes_read_only_arrays_and_counts_them():
     x.setflags(write=False)
     np.testing.assert_array_equal(simulator.simulate(DATA, [x])[0], expected[0])
     for inputs in ([], [x, x]):
-        with pytest.raises(InputError, match=f"takes 1 inputs, and got {len(inputs)}"):
+        with pytest.raises(InputError, match=f"takes 1 inputs, not {len(inputs)}"):
             simulator.simulate(DATA, inputs)
 
 

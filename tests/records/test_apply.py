@@ -90,7 +90,7 @@ def test_a_layout_only_where_all_functions_were_measured_with_it(path):
     records = Records(path)
     records.append(decide(task, packed, trace=True))
     both = network(second=True)
-    with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
+    with pytest.warns(RuntimeWarning, match="has no verdict on any function"):
         assert compiled(both, path) == [("Contraction", "")] * 2
     other = next(each for each in tasks(both) if each.name != task.name)
     assert other.operator == task.operator
@@ -127,11 +127,11 @@ def test_records_that_know_nothing_say_so(path):
     (task,) = tasks(mod)
     records = Records(path)
     records.workload(task.variants[0].module)
-    with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
+    with pytest.warns(RuntimeWarning, match="has no verdict on any function"):
         assert compiled(mod, path) == [("Contraction", "")]
     target = target_data(host_target())
     records.append(result(task.name, target=target))
-    with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
+    with pytest.warns(RuntimeWarning, match="has no verdict on any function"):
         assert compiled(mod, path) == [("Contraction", "")]
     records.append(decide(task, task.variants[0], trace=False))
     with warnings.catch_warnings():
@@ -141,5 +141,5 @@ def test_records_that_know_nothing_say_so(path):
 
 def test_records_are_for_processors(path):
     Records(path).append(decide(tasks(network())[0], tasks(network())[0].variants[0], trace=False))
-    with pytest.raises(CompileError, match="records hold schedules for CPUs"):
+    with pytest.raises(CompileError, match="records contain schedules for CPUs"):
         tvmlab.compile(network(), "nvidia/nvidia-a100", records=path)

@@ -52,9 +52,9 @@ def test_merging_needs_files_of_records(filled, tmp_path):
     note = tmp_path / "note"
     note.write_text("hello\n")
     for paths, into in (([note], tmp_path / "into"), ([filled], note)):
-        with pytest.raises(RecordError, match="this is no file of tuning records"):
+        with pytest.raises(RecordError, match="this is not a file of tuning records"):
             merge(paths, into)
-    with pytest.raises(RecordError, match="this is no file of tuning records"):
+    with pytest.raises(RecordError, match="this is not a file of tuning records"):
         best_of(filled, note)
     assert note.read_text() == "hello\n"
 

@@ -96,7 +96,7 @@ def test_what_fits_a_target(target, why):
     "wrong", [{"times": (math.nan,)}, {"task": "\ud800"}, {"trace": [object()]}]
 )
 def test_what_is_no_result_is_not_written(path, wrong):
-    with pytest.raises(RecordError, match="this is no record"):
+    with pytest.raises(RecordError, match="this is not a record"):
         Records(path).append(result(**wrong))
     assert not path.exists()
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_read_or_written(tmp_path):
 def test_a_file_that_is_no_record_file_is_refused_and_stays(tmp_path, content):
     path = tmp_path / "precious"
     path.write_bytes(content)
-    with pytest.raises(RecordError, match="this is no file of tuning records"):
+    with pytest.raises(RecordError, match="this is not a file of tuning records"):
         Records(path)
     assert path.read_bytes() == content
 
@@ -128,7 +128,7 @@ def test_the_text_of_a_function_is_read_or_refused(path):
     for name, why in [
         ("1", "the module has 0 functions"),
         ("2", "TVM cannot read a workload"),
-        ("3", "the records hold no such workload"),
+        ("3", "the records do not contain this workload"),
     ]:
         with pytest.raises(RecordError, match=why):
             found.module(name)

@@ -110,7 +110,7 @@ def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
     order = np.argsort(-executable(image)[0], kind="stable")[:3]
     assert [line.split(None, 2)[0] for line in lines[:3]] == [str(place) for place in order]
     assert [line.split(None, 2)[2] for line in lines[:3]] == [f"the digit {p}" for p in order]
-    assert re.fullmatch(r"\d+\.\d{3} ms a call, the median of 2", lines[3])
+    assert re.fullmatch(r"\d+\.\d{3} ms per call, the median of 2", lines[3])
     assert len(lines) == 4
 
 
@@ -131,7 +131,7 @@ def test_every_dtype(dtype: str, tmp_path: Path) -> None:
     found = np.load(tmp_path / "0.npy")
     assert (found.dtype, found.tobytes()) == (x.dtype, x.T.tobytes())
     if not top:
-        assert "leave them out by --top 0" in refused(package, tmp_path / "x.npy")
+        assert "leave them out with --top 0" in refused(package, tmp_path / "x.npy")
         return
     numbers = x[:, 0].astype("float64")
     order = np.argsort(-numbers, kind="stable")
@@ -142,8 +142,8 @@ def test_every_dtype(dtype: str, tmp_path: Path) -> None:
 
 def test_a_command_line_that_is_not_understood() -> None:
     for words, wrong in (
-        ([], "no package is named"),
-        (["x.so", "--top", "five"], "'five' is no number"),
+        ([], "the package is missing"),
+        (["x.so", "--top", "five"], "'five' is not a number"),
         (["x.so", "--unknown", "1"], "unrecognized option '--unknown'"),
     ):
         done = run(*words)
@@ -160,16 +160,15 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "double.npy", array(2, 4).astype("float64"))
     np.save(tmp_path / "long.npy", array(2, 5))
     np.save(tmp_path / "flat.npy", array(8))
-    assert "0 inputs were given, 1 are taken" in refused(package)
-    assert "2 inputs were given" in refused(package, x, x)
+    assert "0 inputs were passed, expected 1" in refused(package)
+    assert "2 inputs were passed" in refused(package, x, x)
     for name, what in (
         ("double.npy", "is of dtype float64"),
         ("long.npy", "has the shape [2, 5]"),
         ("flat.npy", "has the shape [8]"),
     ):
         assert refused(package, tmp_path / name) == (
-            f"input x {what}\n  where: {tmp_path / name}\n"
-            "  to do: let the inputs be x: float32[n, 4]\n"
+            f"input x {what}\n  where: {tmp_path / name}\n  to do: pass inputs x: float32[n, 4]\n"
         )
 
 

@@ -53,8 +53,8 @@ def test_any_array_will_do(executable: tvmlab.Executable, given: Any) -> None:
     ("args", "named", "what"),
     [
         ((), {}, "input 'x' is missing"),
-        ((X, X), {}, "2 inputs were given, 1 are taken"),
-        ((X,), {"x": X}, "input 'x' was given twice"),
+        ((X, X), {}, "2 inputs were passed, expected 1"),
+        ((X,), {"x": X}, "input 'x' was passed twice"),
         ((), {"z": X}, "there is no input named 'z'"),
         ((X.T,), {}, "input 'x' has shape (4, 2), not (2, 4)"),
         ((X.astype("float64"),), {}, "input 'x' is of dtype float64, not float32"),

@@ -65,9 +65,9 @@ def test_an_unknown_step_is_refused(step: Any) -> None:
 def test_a_loaded_executable_has_no_summary(tmp_path: Path) -> None:
     run = tvmlab.compile(module([PLAIN])[0])
     loaded = tvmlab.load_executable(run.save(tmp_path / "plain.so"))
-    with pytest.raises(PackageError, match="does not tell how it was scheduled"):
+    with pytest.raises(PackageError, match="does not record how it was scheduled"):
         loaded.summary()
-    with pytest.raises(PackageError, match="ask the executable that compile returned"):
+    with pytest.raises(PackageError, match="use the executable that compile returned"):
         loaded.tir()
     np.testing.assert_array_equal(loaded(*module([PLAIN])[1]), run(*module([PLAIN])[1]))
 

@@ -154,7 +154,7 @@ def float_target(cpu: str) -> tvm.target.Target:
 
 
 def test_a_name_is_no_target() -> None:
-    with pytest.raises(TargetError, match="'x86-64-v3' is no target"):
+    with pytest.raises(TargetError, match="'x86-64-v3' is not a target"):
         Machine.of("x86-64-v3")  # type: ignore[arg-type]
 
 

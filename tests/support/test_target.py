@@ -64,7 +64,7 @@ def test_an_unknown_triple() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("llvm -num-cores=0", "fewer cores than one"),
+        ("llvm -num-cores=0", "num-cores is less than 1"),
         (f"{ARM} -mcpu=x86-64-v3", "LLVM does not know a processor named 'x86-64-v3'"),
         ("llvm -host='llvm -mcpu=no-such-cpu'", "LLVM does not know a processor named 'no-such"),
     ],
@@ -125,7 +125,7 @@ def test_composites(text: str, wanted: tuple[str | None, str | None]) -> None:
     ("text", "what", "fix"),
     [
         (f"bnns, {ARM}", "'bnns' is not known before a comma; known: npu", f"'npu, {ARM}'; to"),
-        ("llvm, npu", "'llvm' is not known", "first: 'npu, llvm'; to compile all of it, leave out"),
+        ("llvm, npu", "'llvm' is not known", "first: 'npu, llvm'; to compile without partitioning"),
     ],
 )
 def test_composites_that_are_refused(text: str, what: str, fix: str) -> None:

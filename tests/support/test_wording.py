@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import tvm
-from tvm import relax
 
-import tvmlab
-from tests.oracles.models import said
-from tvmlab.errors import CompileError
 from tvmlab.support.wording import several, table, telling
 
 
@@ -27,20 +21,6 @@ from tvmlab.support.wording import several, table, telling
 )
 def test_a_line_is_chosen(words: str, line: str) -> None:
     assert telling(ValueError(words)) == line
-
-
-def test_what_cannot_be_compiled_is_named() -> None:
-    """A constant of more than one number makes TVM end its message with a note on metadata."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 5, 4), "float32"))
-    w = relax.const(np.ones((4, 3, 3), "float32"))
-    with builder.function("main", [x]):
-        call = relax.op.nn.conv1d_transpose(x, w, data_layout="NWC", kernel_layout="IOW")
-        builder.emit_func_output(builder.emit(call))
-    with pytest.raises(CompileError, match=r"module: R\.nn\.conv1d_transpose: ") as caught:
-        tvmlab.compile(builder.get())
-    assert isinstance(caught.value.__cause__, tvm.error.InternalError)
-    assert "Metadata" not in said(caught.value)
 
 
 def test_a_table_and_nouns_with_numbers() -> None:

@@ -40,7 +40,7 @@ def good(outcome: Outcome, samples: int = 2) -> bool:
 
 def test_a_batch_with_all_that_goes_wrong(measurer: LocalMeasurer) -> None:
     whys = {
-        1: "SIGSEGV: it reached outside of its tensors",
+        1: "SIGSEGV: it accessed memory outside of its tensors",
         2: "compiled: .*not impl",
         3: "longer than 5 s",
         5: "SIGABRT",
@@ -104,7 +104,10 @@ def test_a_duel(measurer: LocalMeasurer) -> None:
         ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 2}, "lacks"),
         ({"kind": "llvm", "mcpu": "sapphirerapids", "mattr": ["+amx-fp8"], "num-cores": 2}, "amx"),
         ({"kind": "cuda", "arch": "sm_80"}, "cuda is not a kind of CPU"),
-        ({"kind": "llvm", "num-cores": 5000}, r"num-cores is 5000, and it(.|\n)*host_target"),
+        (
+            {"kind": "llvm", "num-cores": 5000},
+            "num-cores is 5000, but the machine",
+        ),
     ],
 )
 def test_a_target_that_cannot_run_here(target: dict[str, object], why: str) -> None:

@@ -90,7 +90,7 @@ def test_a_wrong_answer_never_wins(tmp_path):
     )
     (found,) = report.tasks
     assert found.errors
-    assert set(found.errors) == {"It gives another answer than the rule's schedule."}
+    assert set(found.errors) == {"Its result differs from that of the rule's schedule."}
     best = Records(path).best(workload_id(task().variants[0].module), TARGET)
     assert best is not None
     assert best.ratio == pytest.approx(4e-3)
@@ -121,7 +121,7 @@ def test_all_candidates_fail(tmp_path):
     def time(kernel):
         return 1e-3 if len(loops(kernel)) == 3 else f"trouble {next(count) // 4}"
 
-    with pytest.raises(TuningError, match="every candidate failed of 1 of 1 task") as error:
+    with pytest.raises(TuningError, match="every candidate failed in 1 of 1 task") as error:
         run([task()], tmp_path / "r.jsonl", FakeMeasurer(time=time), trials=64, tuner="random")
     assert "matmul: trouble 0\n    matmul: trouble 1\n" in str(error.value)
     assert "trouble 5" not in str(error.value)

@@ -124,5 +124,5 @@ def test_a_whole_run(how, tmp_path, capfd):
     else:
         last, decision = out.splitlines()[-2:]
         assert last.startswith("12/12: matmul 12/12, best ")
-        assert decision == "12/12: matmul: the best found meets the rule"
+        assert decision == "12/12: matmul: comparing the best with the rule"
         assert len(out.splitlines()) < 12

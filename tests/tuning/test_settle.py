@@ -93,7 +93,7 @@ def test_what_is_no_number_is_compared_too(tmp_path):
         ({"seed": "a"}, TuningError, "seed is 'a', not a whole number"),
         ({"tuner": "genetic"}, TuningError, "there is no tuner named"),
         ({"measure": {"number": 3}}, TuningError, "which is not a `Measure`"),
-        ({"records": 3}, RecordError, "3 names no file of tuning records"),
+        ({"records": 3}, RecordError, "3 is not the path of a file of tuning records"),
     ],
 )
 def test_what_tune_cannot_be_asked(tmp_path, wrong, error, said):

@@ -41,9 +41,9 @@ def hint(function: Callable[..., object], *arguments: object, **named: object) -
         (InputError("input 'x' is missing", fix="give it"), "not yet: input 'x' is missing"),
         (
             ToolchainError("g++ failed\n    a.cc:1:2: error: no ';'\n    a.cc:2:1: error: no '}'"),
-            "not yet: the compiler refuses it: no ';'",
+            "not yet: the compiler reports an error: no ';'",
         ),
-        (ToolchainError("no g++"), "not yet: the compiler refuses it: no g++"),
+        (ToolchainError("no g++"), "not yet: the compiler reports an error: no g++"),
     ],
 )
 def test_a_check_prints_its_verdict_and_raises_nothing(

@@ -1,7 +1,7 @@
-"""The command `tvmlab`: subcommands over the package's public functions.
+"""The command `tvmlab`: subcommands for the package's public functions.
 
-The exit codes are 0 for success, 1 for an error (one line on standard error, with a traceback for
-``--verbose``), 2 for a wrong command line, and 130 after an interruption by the user.
+The exit codes are 0 for success, 1 for an error (one line on standard error, plus a traceback with
+``--verbose``), 2 for an invalid command line, and 130 after an interrupt by the user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        The words after the program's name; those of this process if left out.
+        The words after the program's name; by default, those of this process.
 
     Returns
     -------
@@ -36,21 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises
     ------
     SystemExit
-        With 2 if the command line is wrong, and with 0 after ``--help``.
+        With 2 if the command line is invalid, and with 0 after ``--help``.
     """
     args = parser().parse_args(arguments)
     try:
         if args.run is not completion:
             leave_pytorch_out()
-        # With --json, standard output carries the answer alone.
+        # With --json, standard output contains only the JSON.
         output = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
         with warnings.catch_warnings(), output:
             warnings.showwarning = _note  # type: ignore[assignment]
             answer = args.run(args)
         if answer is not None:
             print(_strict_json(answer[1]) if args.json else answer[0], flush=True)
-    except BrokenPipeError:  # the reader, such as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where Python writes the rest when it ends
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes its buffer there at exit
         return 1
     except (Exception, KeyboardInterrupt) as error:
         if _interrupted(error):
@@ -66,14 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Return whether the cause is Ctrl-C; a library that it stops can raise an error of its own."""
+    """Return whether the cause is Ctrl-C; an interrupted library can raise an error of its own."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _one_line(error: BaseException) -> str:
-    """Return an error as one line; any error but ours and the system's is a defect of tvmlab."""
+    """Format an error as one line; an error of another class is reported as a bug of tvmlab."""
     if isinstance(error, TvmlabError):
         text = error.what.removesuffix(".")
         text += f" ({error.where})" if error.where else ""
@@ -89,7 +89,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _strict_json(data: dict[str, Any]) -> str:
-    """Write JSON with null in place of infinity and NaN, which JSON does not have."""
+    """Format JSON with null instead of infinity and NaN, which JSON does not support."""
     import json
 
     text = json.dumps(data, default=float)  # NumPy's numbers
@@ -97,5 +97,5 @@ def _strict_json(data: dict[str, Any]) -> str:
 
 
 def _note(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning as a line, without the place in our code."""
+    """Print a warning as one line, without the source location."""
     print(f"tvmlab: note: {' '.join(str(message).split())}", file=sys.stderr)

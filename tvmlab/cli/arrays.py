@@ -1,4 +1,4 @@
-"""Inputs from files, pictures and a random generator; outputs to a file."""
+"""Inputs from files, images and a random generator; outputs to a file."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def input_arrays(
 
 
 def _filled(value: Input, fill: str, generator: np.random.Generator) -> np.ndarray:
-    """Fill an array: floats from 0 to 1, bytes of all values, other integers from 0 to 127."""
+    """Fill an array: floats from 0 to 1, all values of bytes, other integers from 0 to 127."""
     shape = tuple(size if isinstance(size, int) else 1 for size in value.shape)
     dtype = np.dtype(value.dtype)
     if fill != "random":
         return np.full(shape, fill == "ones", dtype)
-    if dtype.kind in "fV":  # V: bfloat16 and others that NumPy itself does not have
+    if dtype.kind in "fV":  # V: bfloat16 and other dtypes that NumPy itself does not have
         return generator.random(shape).astype(dtype)
     ranges = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}
     return generator.integers(*ranges.get(dtype.name, (0, 128)), shape).astype(dtype)
 
 
 def _read(path: str, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
-    """Read arrays or a picture, by the file's extension."""
+    """Read arrays or an image, by the file's extension."""
     extension = path.lower()[-4:]
     try:
-        # NumPy refuses arrays of objects, because unpickling objects can run code.
+        # NumPy rejects arrays of objects, because unpickling objects can run code.
         if extension == ".npz":
             with np.load(path) as file:
                 return dict(file)
@@ -59,7 +59,7 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
         raise
     except Exception as error:  # zipfile, zlib, NumPy and Pillow raise errors of many classes
         what = f"the file cannot be read, or it is damaged: {error}"
-        fix = 'pass a .jpg or .png picture, or write numpy.savez("inputs.npz", NAME=array)'
+        fix = 'pass a .jpg or .png image, or write numpy.savez("inputs.npz", NAME=array)'
         raise InputError(what, where=path, fix=fix) from error
 
 

@@ -1,4 +1,4 @@
-"""The commands: each is a function whose docstring is its help, and which returns its answer."""
+"""The commands: functions whose docstrings are the help texts, and which return their output."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from ..runtime.timing import Measurement
 
 Command = Callable[[argparse.Namespace], Answer | None]
-Options = tuple[Any, ...]  # parsers of one option each, for `parents`
+Options = tuple[Any, ...]  # parsers with one option each, for `parents`
 
 #: The function and the options of each command, in the order of ``tvmlab --help``.
 COMMANDS: dict[str, tuple[Command, Options]] = {}
 
 
-# The layouts of ``--desired-layout``, each with that of the weights.
+# The layouts of ``--desired-layout``, with the corresponding layouts of the weights.
 WEIGHTS = {"NCHW": "OIHW", "NHWC": "OHWI"}
 SHOWN = ("operators", "relax", "relay")  # a table, TVMScript, or Relay text in integers
 TUNERS = ("xgb", "ga", "random", "gridsearch")
 
 
 def command(name: str, *arguments: argparse.ArgumentParser) -> Callable[[Command], Command]:
-    """Declare a command with its options."""
+    """Register a command with its options."""
 
     def declare(run: Command) -> Command:
         COMMANDS[name] = run, arguments
@@ -50,7 +50,7 @@ def command(name: str, *arguments: argparse.ArgumentParser) -> Callable[[Command
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of the whole command line, which raises SystemExit for a wrong one."""
+    """Return the parser of the whole command line, which raises SystemExit for an invalid one."""
     made = argparse.ArgumentParser(
         "tvmlab",
         description="Compile, run and measure machine-learning models with Apache TVM.",
@@ -81,17 +81,17 @@ def parser() -> argparse.ArgumentParser:
     "compile",
     *(*MODEL, TARGET),
     option("-o --output", "FILE", "the package (%(default)s)", default="module.so"),
-    option("--tuning-records", "FILE", "what `tvmlab tune` wrote"),
-    option("--desired-layout", None, "of convolutions before scheduling", choices=tuple(WEIGHTS)),
+    option("--tuning-records", "FILE", "the file that `tvmlab tune` wrote"),
+    option("--desired-layout", None, "the layout of convolutions", choices=tuple(WEIGHTS)),
     option("--dump-code", "FORMATS", f"write PACKAGE.FORMAT, of {','.join(CODE)}", default=()),
-    option("--cross-compiler", "PROGRAM", "links, such as aarch64-linux-gnu-g++"),
-    option("--cross-compiler-options", "OPTIONS", 'for it, after "=": "-O2 -g"', default=""),
+    option("--cross-compiler", "PROGRAM", "the linker, such as aarch64-linux-gnu-g++"),
+    option("--cross-compiler-options", "OPTIONS", 'its options, after "=": "-O2 -g"', default=""),
 )
 def _compile(args: argparse.Namespace) -> Answer:
     """Compile a model to a package.
 
     The package is one file for `tvmlab run`, for tvmlab.load_executable and for the C++ program. To
-    compile for another processor, name a compiler that links for it with --cross-compiler.
+    compile for another processor, pass a C++ compiler that links for it as --cross-compiler.
 
     example:
       tvmlab compile digits_resnet -o digits.so --dump-code relax,asm
@@ -109,7 +109,7 @@ def _compile(args: argparse.Namespace) -> Answer:
     mod = options.load_model(args.model, args.input_shapes)
     if layout := args.desired_layout:
         convert = relax.transform.ConvertLayout({"relax.nn.conv2d": [layout, WEIGHTS[layout]]})
-        mod = convert(mod)  # inputs and outputs stay as they are
+        mod = convert(mod)  # inputs and outputs keep their layouts
     if accelerator:
         mod = options.to_integers(mod)
     made = compile(mod, args.target, records=args.tuning_records)
@@ -145,7 +145,7 @@ def _code(form: str, mod: IRModule, made: Executable) -> str:
 
 
 def _text(form: str, mod: IRModule, weights: bool = True) -> str:
-    """Return a model as TVMScript, or as Relay text, which has quantized models in integers."""
+    """Return a model as TVMScript, or as Relay text, in which quantized models are in integers."""
     if form == "relax":
         return str(mod.script(show_meta=weights))
     from ..ir.text.printer import astext
@@ -156,7 +156,7 @@ def _text(form: str, mod: IRModule, weights: bool = True) -> str:
 @command(
     "run",
     *(*PROGRAM, *RPC),
-    # tvmc took any beginning of an option, and its tutorial wrote --output.
+    # tvmc accepts any prefix of an option, and its tutorial uses --output.
     option("-o --outputs --output", "FILE", "write the outputs to this .npz file, by their names"),
     option("--print-top", "N", "print the N greatest values along the first output's last axis"),
     option("--print-time", None, "time the program", action="store_true"),
@@ -165,7 +165,7 @@ def _text(form: str, mod: IRModule, weights: bool = True) -> str:
 def _run(args: argparse.Namespace) -> Answer:
     """Run a package or a model.
 
-    The inputs are arrays from a file, a picture (resized and normalized as networks for ImageNet
+    The inputs are arrays from a file, an image (resized and normalized as networks for ImageNet
     need it), or filled by --fill. A model is compiled first for this machine; a server of
     --rpc-tracker or --rpc-server runs packages only.
 
@@ -201,7 +201,7 @@ def _run(args: argparse.Namespace) -> Answer:
 
 
 def _program(args: argparse.Namespace) -> AbstractContextManager[Executable | RemoteExecutable]:
-    """Load a program, or send a package to a server for the length of a block."""
+    """Load a program, or send a package to a server for the duration of a block."""
     if not (args.rpc_tracker or args.rpc_server):
         return nullcontext(options.load_program(args.program, args.input_shapes))
     if not options.is_package(args.program):
@@ -216,7 +216,7 @@ def _program(args: argparse.Namespace) -> AbstractContextManager[Executable | Re
 
 
 def _top(array: Any, count: int) -> list[dict[str, Any]]:
-    """List the greatest values of each row, with the names of ImageNet's classes if it has 1000."""
+    """List the greatest values of each row, with ImageNet's class names for 1000 values."""
     import numpy as np
 
     from ..models import imagenet_labels
@@ -231,21 +231,21 @@ def _top(array: Any, count: int) -> list[dict[str, Any]]:
 
 
 def _seconds(time: Measurement) -> dict[str, Any]:
-    """Return a time as data for ``--json``."""
+    """Convert a time to data for ``--json``."""
     return {"median": time.median, "spread": time.spread, "samples": time.samples}
 
 
 @command(
     "show",
     *MODEL,
-    option("--format", None, "of what is shown (%(default)s)", choices=SHOWN, default=SHOWN[0]),
+    option("--format", None, "the output format (%(default)s)", choices=SHOWN, default=SHOWN[0]),
     option("-o --output", "FILE", "write the text to this file"),
 )
 def _show(args: argparse.Namespace) -> Answer:
     """Show a model, or what is in a package.
 
     Nothing in a package is loaded or run. Sizes that a model leaves open stay open, unless
-    --input-shapes fixes them. The screen shows a model without its weights; a file gets all of it.
+    --input-shapes fixes them. The screen shows a model without its weights; a file has them too.
     tvmlab reads Relay text as a model again; Relax is TVMScript, which tvm.script.from_source
     reads.
 
@@ -306,13 +306,13 @@ def _partition(args: argparse.Namespace) -> Answer:
     option("-o --output", "FILE", "append the records to this file", required=True),
     option("--trials", "N", "the most candidates to measure for a task (%(default)s)", default=64),
     option("--total-trials", "N", "the same limit for all tasks together"),
-    option("--tuner", None, "chooses candidates (%(default)s)", choices=TUNERS, default=TUNERS[0]),
-    option("--early-stopping", "N", "end a task after N trials without gain"),
+    option("--tuner", None, "search algorithm (%(default)s)", choices=TUNERS, default=TUNERS[0]),
+    option("--early-stopping", "N", "end a task after N trials without improvement"),
     option("--again", None, "repeat the comparisons that decided tasks", action="store_true"),
     option("--seconds", "S", "the time limit"),
 )
 def _tune(args: argparse.Namespace) -> Answer:
-    """Search faster schedules for a model by measuring candidates.
+    """Search for faster schedules of a model by measuring candidates.
 
     The results go to a file of records for `tvmlab compile --tuning-records`. If tuning is
     interrupted, the same command continues it.
@@ -378,7 +378,7 @@ def _bench(args: argparse.Namespace) -> Answer:
     "profile",
     *PROGRAM,
     option("--trace", "FILE", "write a trace for Chrome and Perfetto (.json)"),
-    option("--flame", "FILE", "write a flame graph (.svg)"),
+    option("--flame", "FILE", "write folded stacks, for flame graphs"),
 )
 def _profile(args: argparse.Namespace) -> Answer:
     """Measure the time of each function of a program.
@@ -387,7 +387,7 @@ def _profile(args: argparse.Namespace) -> Answer:
     one.
 
     example:
-      tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg
+      tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame calls.folded
     """
     from ..runtime.profiling import profile
     from . import arrays
@@ -402,15 +402,15 @@ def _profile(args: argparse.Namespace) -> Answer:
     return str(found), found.data()
 
 
-HOST = option("--host", "HOST", "0.0.0.0 is all (%(default)s)", default="127.0.0.1")
+HOST = option("--host", "HOST", "0.0.0.0 for all (%(default)s)", default="127.0.0.1")
 
 
-@command("rpc-tracker", HOST, option("--port", "PORT", "0 is any (%(default)s)", default=9190))
+@command("rpc-tracker", HOST, option("--port", "PORT", "0 for any (%(default)s)", default=9190))
 def _track(args: argparse.Namespace) -> None:
     """Keep the list of RPC servers.
 
-    TVM's RPC runs whatever it receives, from anybody who can reach the port. Listen on trusted
-    networks only.
+    TVM's RPC runs everything that it receives, from anybody who can reach the port. Listen only on
+    trusted networks.
 
     example:
       tvmlab rpc-tracker --port 9190
@@ -423,22 +423,22 @@ def _track(args: argparse.Namespace) -> None:
 @command(
     "rpc-server",
     HOST,
-    option("--port", "PORT", "0 is any (%(default)s)", default=0),
+    option("--port", "PORT", "0 for any (%(default)s)", default=0),
     option("--key", "KEY", "the kind of this device, one word (%(default)s)", default="tvmlab"),
     option("--tracker", "HOST:PORT", "the tracker; without one, see `tvmlab run --rpc-server`"),
 )
 def _serve(args: argparse.Namespace) -> None:
     """Measure kernels and run packages for other machines.
 
-    TVM's RPC runs whatever it receives, from anybody who can reach the port. Listen on trusted
-    networks only.
+    TVM's RPC runs everything that it receives, from anybody who can reach the port. Listen only on
+    trusted networks.
 
     example:
       tvmlab rpc-server --key tvmlab --tracker 127.0.0.1:9190
     """
     if not args.key or " " in args.key:
         raise InputError("a key is one word", where=repr(args.key), fix="pass --key my-laptop")
-    # Before NumPy is imported: its library would start threads, which the forked sessions lack.
+    # Before NumPy is imported: its library would start threads, which forked sessions lack.
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     from ..runtime.tracker import parse_address, serve
 
@@ -448,7 +448,7 @@ def _serve(args: argparse.Namespace) -> None:
 
 @command("completion", JSON, option("shell", "SHELL", "bash or zsh", choices=("bash", "zsh")))
 def completion(args: argparse.Namespace) -> Answer:
-    """Print a script with which a shell completes command lines.
+    """Print a shell script that completes command lines.
 
     In ~/.bashrc or ~/.zshrc:  eval "$(tvmlab completion bash)"
 

@@ -1,4 +1,4 @@
-"""What the commands share: the form of an option, common options, and loading models."""
+"""Helpers that the commands share: declaring options, common options, and loading models."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from ..runtime.executable import Executable
 
-#: What a command prints: text for people, and the data for ``--json``.
+#: The output of a command: text for people, and data for ``--json``.
 Answer = tuple[str, dict[str, Any]]
 
-#: What ``--input-shapes`` gives: sizes, or names of sizes, for each input.
+#: The value of ``--input-shapes``: sizes, or names of sizes, for each input.
 Shapes = dict[str, tuple[int | str, ...]]
 
 #: Networks of the workbook, by the names of their functions in `tvmlab.models`.
 NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resnet8")
 
-#: The formats of ``--dump-code``, which are tvmc's and ``relax``.
+#: The formats of ``--dump-code``: tvmc's formats, and ``relax``.
 CODE = ("relax", "relay", "tir", "ll", "asm")
 
-# The name of an input can contain spaces and colons; the bracket after the last colon ends it.
+# The name of an input can contain spaces and colons; it ends at the last colon before a bracket.
 _SHAPE = re.compile(r"([^\s,\[\]][^,\[\]]*?)\s*:\s*\[([^\[\]]*)\]")
 
 
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the words of a command, and refuse words that are left over."""
+        """Parse the words of a command, and reject unknown words."""
         found, left = super().parse_known_args(args, namespace)
         if left:
             wrong = next((word.partition("=")[0] for word in left if word.startswith("-")), left[0])
@@ -51,14 +51,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def _whole_number(text: str) -> int:
-    """Read a whole number from 1 on."""
+    """Parse a whole number from 1 on."""
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
 
 
 def _shapes(text: str) -> Shapes:
-    """Read ``"data:[1,3,224,224] mask:[n,77]"``."""
+    """Parse ``"data:[1,3,224,224] mask:[n,77]"``."""
     found = _SHAPE.findall(text)
     if not found or _SHAPE.sub("", text).strip(" ,"):
         raise argparse.ArgumentTypeError(f"cannot read {text!r}; write NAME:[1,3,224,224]")
@@ -70,7 +70,7 @@ def _shapes(text: str) -> Shapes:
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    """Read the value of ``--dump-code``."""
+    """Parse the value of ``--dump-code``."""
     formats = tuple(text.replace(" ", "").split(","))
     if not set(formats) <= set(CODE):
         raise argparse.ArgumentTypeError(f"{text!r}; the formats are {', '.join(CODE)}")
@@ -86,7 +86,7 @@ _TYPES: dict[str | None, Callable[[str], Any]] = {
 def option(flags: str, metavar: str | None, about: str, **more: Any) -> argparse.ArgumentParser:
     """Declare an option or an argument, as a parent of the parsers of the commands that have it.
 
-    `flags` are separated by spaces; `metavar` names the value, and tells its type.
+    `flags` are separated by spaces; `metavar` names the value, and determines its type.
     """
     if metavar:
         more |= {"metavar": metavar, "type": _TYPES.get(metavar, str)}
@@ -104,14 +104,14 @@ _OPEN = '"data:[1,3,224,224] mask:[n,77]" for open inputs; a name is a size know
 _SHAPES = option("--input-shapes", "SHAPES", _OPEN)
 _TARGET = '"llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" (default: this machine)'
 TARGET = option("--target", "TARGET", _TARGET)
-_FILL = "for inputs that FILE does not have, and are else refused by `run`, random for others"
+_FILL = "for inputs missing in FILE; by default an error in `run`, random in other commands"
 INPUTS = (
-    option("-i --inputs", "FILE", ".npz with arrays by input, or .npy or a picture for the first"),
+    option("-i --inputs", "FILE", ".npz with arrays by input name; .npy or image for the first"),
     option("--fill --fill-mode", None, _FILL, choices=("random", "zeros", "ones")),
-    SEED := option("--seed", "SEED", "of random numbers (%(default)s)", default=0),
+    SEED := option("--seed", "SEED", "the seed of random inputs (%(default)s)", default=0),
 )
 _REPEAT = option("--repeat", "N", "samples to take (%(default)s)", default=10)
-# A model; a program with its inputs; or some programs.
+# A model; a program with its inputs; or several programs.
 MODEL = (option("model", "MODEL", _MODEL), _SHAPES, JSON)
 PROGRAM = (option("program", "PROGRAM", _PROGRAM), _SHAPES, *INPUTS, _REPEAT, JSON)
 PROGRAMS = (option("program", "PROGRAM", _PROGRAM, nargs="+"), *PROGRAM[1:])
@@ -122,7 +122,7 @@ RPC = (
 
 
 def check_files(reads: Iterable[str | None], writes: Iterable[str | None]) -> None:
-    """Refuse a missing input, an output that replaces an input, and a missing output folder."""
+    """Reject a missing input, an output that replaces an input, and a missing output folder."""
     inputs = [path for path in reads if path and not _is_network(path)]
     for path in inputs:
         if not os.path.exists(path):
@@ -133,7 +133,7 @@ def check_files(reads: Iterable[str | None], writes: Iterable[str | None]) -> No
             what, fix = "the output would replace an input", "write to another file"
             raise InputError(what, where=path, fix=fix)
         if not os.path.isdir(os.path.dirname(path) or os.curdir):
-            what, fix = "there is no folder for the output", "make the folder first"
+            what, fix = "there is no folder for the output", "create the folder first"
             raise InputError(what, where=path, fix=fix)
 
 
@@ -143,12 +143,12 @@ def _is_network(name: str) -> bool:
 
 
 def is_package(name: str) -> bool:
-    """Return whether a name is that of a package (today's, or an archive of earlier versions)."""
+    """Return whether a name is that of a package (including archives of earlier versions)."""
     return name.endswith((".so", ".tar"))
 
 
 def load_model(name: str, shapes: Shapes | None = None, *, keep_open: bool = False) -> IRModule:
-    """Import a model; keep its open sizes, or say how to write ``--input-shapes`` for them."""
+    """Import a model; keep its open sizes, or explain how to write ``--input-shapes`` for them."""
     from .. import load, models
     from ..models.resnet8 import resnet8_tflite
 
@@ -178,14 +178,14 @@ def load_program(name: str, shapes: Shapes | None) -> Executable:
 
 
 def refuse_shapes(package: str, shapes: Shapes | None) -> None:
-    """Refuse ``--input-shapes`` for a package."""
+    """Reject ``--input-shapes`` for a package."""
     if shapes:
         what = "a package has the input shapes that it was compiled for"
         raise InputError(what, where=package, fix="leave --input-shapes out")
 
 
 def to_integers(mod: IRModule) -> IRModule:
-    """Turn a quantized model's floating-point operators into integer ones."""
+    """Convert a quantized model's floating-point operators to integer operators."""
     from ..qnn.transform import FakeQuantizationToInteger
 
     return FakeQuantizationToInteger()(mod)  # type: ignore[operator]

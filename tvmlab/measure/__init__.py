@@ -1,1 +1,1 @@
-"""Comparing models and runtimes, and listing what a model computes."""
+"""Compare models and runtimes, and list a model's operators."""

@@ -1,4 +1,4 @@
-"""Comparing with other runtimes, which are called like an executable of ours."""
+"""Other runtimes to compare with, with the call interface of an executable."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ += ["interleave", "measure", "onnxruntime_threads", "peak_flops", "peer_
 
 
 class OnnxRuntime:
-    """ONNX Runtime on the CPU, as a peer: the same call as a tvmlab executable.
+    """ONNX Runtime on the CPU, with the call interface of a tvmlab executable.
 
     Parameters
     ----------
     model : tvmlab.models.Model, onnx.ModelProto, bytes or path
         The model.
     threads : int, optional
-        Threads inside an operator; left out, TVM's number (`peer_threads`), as ONNX Runtime's
-        default where that is the same, because then it binds its worker threads to cores.
+        Threads inside an operator; by default, as many as TVM's (`peer_threads`). If this equals
+        ONNX Runtime's default, the default is used, which also binds the worker threads to cores.
     exact : bool
-        Whether sums of uint8 times int8 constants are exact on x86-64 without VNNI too, where the
-        faster ones of the default saturate at 16 bits (``session.x64quantprecision``).
+        Whether sums of uint8 times int8 constants are exact on x86-64 without VNNI, too. The
+        faster default kernels saturate at 16 bits there (``session.x64quantprecision``).
 
     Raises
     ------
@@ -57,10 +57,10 @@ class OnnxRuntime:
         try:
             providers = ["CPUExecutionProvider"]
             self._session = onnxruntime.InferenceSession(source, options, providers=providers)
-        except Exception as error:  # it has a class for each way to fail
+        except Exception as error:  # ONNX Runtime has a class for each kind of failure
             what = f"ONNX Runtime cannot read the model: {telling(error)}"
             where = source if isinstance(source, str) else type(model).__name__
-            fix = "give a file in ONNX format, of operators that ONNX Runtime has"
+            fix = "pass an ONNX model whose operators ONNX Runtime supports"
             raise ModelError(what, where=where, fix=fix) from error
         self._names = [value.name for value in self._session.get_inputs()]
 
@@ -70,7 +70,7 @@ class OnnxRuntime:
         Raises
         ------
         InputError
-            They are not what the model takes.
+            The arrays do not match the model's inputs.
         """
         try:
             outputs = self._session.run(None, dict(zip(self._names, inputs, strict=True)))
@@ -82,13 +82,13 @@ class OnnxRuntime:
 
 
 class Torch:
-    """A PyTorch module on the CPU, as a peer: arrays in, arrays out.
+    """A PyTorch module on the CPU, with the call interface of an executable.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The module; it is switched to evaluation. PyTorch gets as many threads as TVM, one number
-        for the whole process.
+        The module; it is switched to evaluation mode. PyTorch gets as many threads as TVM, for
+        the whole process.
     """
 
     def __init__(self, module: Any) -> None:
@@ -100,7 +100,7 @@ class Torch:
         """Run: arrays in, one array or a tuple of arrays out."""
         import torch
 
-        # A tensor has no read-only memory: PyTorch warns of it, and a module could write into it.
+        # PyTorch has no read-only tensors: it warns, and a module could write to the array.
         owned = (value if value.flags.writeable else value.copy() for value in inputs)
         with torch.inference_mode():
             outputs = self._module(*map(torch.from_numpy, owned))
@@ -110,15 +110,15 @@ class Torch:
 
 
 def peer_threads() -> int:
-    """Return how many threads a peer gets: as many as TVM's pool."""
+    """Return the number of threads of a peer: as many as TVM's pool has."""
     return int(host_target().attrs["num-cores"])
 
 
 def onnxruntime_threads() -> int:
-    """Return the ``intra_op_num_threads`` that gives ONNX Runtime `peer_threads` threads.
+    """Return the ``intra_op_num_threads`` for which ONNX Runtime has `peer_threads` threads.
 
-    It is 0, ONNX Runtime's default, where that is as many: a thread per physical core of the
-    machine, also of those that this process may not use.
+    It is 0, ONNX Runtime's default, if that results in as many threads: one per physical core of
+    the machine, including cores that this process must not use.
     """
     folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
     cores = {core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}

@@ -1,4 +1,4 @@
-"""Which operators a module is made of, how often, and what they compute."""
+"""List a module's operators, their numbers of calls, and their multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Operators:
     Attributes
     ----------
     rows : tuple of Row
-        Those that compute the most first.
+        Sorted by multiply-accumulates, the largest first.
     """
 
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        """Lay them out as a table, with their sum."""
+        """Format the operators as a table, with totals."""
         calls, macs = (sum(getattr(row, name) for row in self.rows) for name in ("calls", "macs"))
         rows = [
             (row.operator, row.calls, f"{row.macs:,}", f"{row.macs / max(macs, 1):.1%}")
@@ -56,7 +56,7 @@ def operators(mod: ir.IRModule) -> Operators:
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Any module; operators in functions inside of functions and in branches count too.
+        Any module; operators in nested functions and in branches count, too.
 
     Returns
     -------

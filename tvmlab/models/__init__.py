@@ -1,4 +1,4 @@
-"""The workbook's models and the data to try them on.
+"""The workbook's models, with data to run them on.
 
 `resnet50_v2`, `resnet18_v2`, `mobilenet_v2` and `digits_resnet` return a `Model` in ONNX form, and
 `torch_form.of` turns a `Model` into a torch module. Importing this package imports neither onnx nor

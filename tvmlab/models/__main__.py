@@ -1,4 +1,4 @@
-"""Train the network that the package ships: `python -m tvmlab.models train-digits`."""
+"""Train the network that the package contains: `python -m tvmlab.models train-digits`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PEAK_RATE = 0.1
 
 
 def main() -> None:
-    """Train the digits network, and write it as ONNX if it is good enough."""
+    """Train the digits network, and write it as ONNX if its accuracy is high enough."""
     if sys.argv[1:] != ["train-digits"]:
         sys.exit("usage: python -m tvmlab.models train-digits")
     split = digits()
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def train(digits: Digits, *, epochs: int = 40, seed: int = 8) -> Network:
-    """Train the digits network from scratch, on pictures moved by up to one pixel."""
+    """Train the digits network from scratch, on images shifted by up to one pixel."""
     network = Network(DIGITS).train()
     load_parameters(network, seeded_parameters(DIGITS, seed, identity_norms=True))
     x, y = torch.from_numpy(digits.x_train), torch.from_numpy(digits.y_train)
@@ -67,7 +67,7 @@ def train(digits: Digits, *, epochs: int = 40, seed: int = 8) -> Network:
 
 
 def _moved(pictures: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Move each picture by -1, 0 or 1 pixels in both directions; paper fills the border."""
+    """Shift each image by -1, 0 or 1 pixels in both directions; paper fills the border."""
     count = len(pictures)
     wide = torch.nn.functional.pad(pictures, (1, 1, 1, 1))
     down, right = torch.randint(0, 3, (2, count), generator=random)
@@ -77,14 +77,14 @@ def _moved(pictures: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def accuracy(network: Network, x: npt.NDArray[np.float32], y: npt.NDArray[np.int64]) -> float:
-    """Return the share of pictures that a network classifies right."""
+    """Return the share of images that a network classifies correctly."""
     with torch.inference_mode():
         guessed = network(torch.from_numpy(x)).argmax(dim=1).numpy()
     return float(np.mean(guessed == y))
 
 
 if __name__ == "__main__":
-    # The same machine and packages give the same bytes; another CPU adds in another order.
+    # The same machine and packages produce the same bytes; another CPU sums in another order.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     main()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-#: Added to a variance before its root is taken; Gluon's, ONNX's and PyTorch's default.
+#: Added to a variance before its root is taken; the default of Gluon, ONNX and PyTorch.
 EPSILON = 1e-5
 
 Operator = Literal[
@@ -26,9 +26,9 @@ Parameters = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator of a network; its name is its output's, and the prefix of its parameters' names.
+    """One operator of a network; its name is the name of its output, and its parameters' prefix.
 
-    The inputs are layers, or "data"; `channels` are those read and those written.
+    The inputs are names of layers, or "data"; `channels` counts input and output channels.
     """
 
     op: Operator
@@ -41,7 +41,7 @@ class Layer:
 
     @property
     def padding(self) -> int:
-        """Zeros on each side, so that a stride of one keeps the size."""
+        """Zeros on each side, so that a stride of 1 keeps the size."""
         return self.kernel // 2
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -58,9 +58,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network that classifies pictures of channels, height and width, without its weights.
+    """A network that classifies images of channels, height and width, without its weights.
 
-    The layers are in an order in which they can run; the last one is "logits".
+    The layers are in topological order; the last one is "logits".
     """
 
     name: str
@@ -74,7 +74,7 @@ class Architecture:
 
 
 class _Table:
-    """Rows of layers, added one by one; `colours` are the channels of the network's input."""
+    """A builder for rows of layers; `colours` is the number of channels of the network's input."""
 
     def __init__(self, colours: int) -> None:
         self.rows: list[Layer] = []
@@ -83,7 +83,7 @@ class _Table:
     def add(
         self, op: Operator, name: str, *inputs: str, out: int | None = None, **sizes: Any
     ) -> str:
-        """Add a layer that writes `out` channels, by default as many as it reads; its name."""
+        """Add a layer with `out` output channels, by default as many as inputs; return its name."""
         read = self.channels[inputs[0]]
         self.channels[name] = read if out is None else out
         self.rows.append(Layer(op, name, inputs, (read, self.channels[name]), **sizes))
@@ -96,13 +96,13 @@ class _Table:
     def conv_norm(
         self, prefix: str, suffix: str, x: str, *, linear: bool = False, **sizes: Any
     ) -> str:
-        """Add a convolution, its batch norm and, unless it is linear, a ReLU that stops at six."""
+        """Add a convolution, its batch norm and, unless it is linear, a ReLU6."""
         x = self.add("conv", f"{prefix}.conv{suffix}", x, **sizes)
         x = self.add("batch_norm", f"{prefix}.norm{suffix}", x)
         return x if linear else self.add("relu6", f"{prefix}.relu{suffix}", x)
 
     def classify(self, x: str, classes: int) -> tuple[Layer, ...]:
-        """Add the mean over the picture and a dense layer, and return all rows."""
+        """Add the mean over the image and a dense layer, and return all rows."""
         x = self.add("global_pool", "head.pool", x)
         x = self.add("flatten", "head.flatten", x)
         self.add("dense", "logits", x, out=classes)
@@ -118,11 +118,11 @@ def resnet_v2(
     bottleneck: bool = False,
     small: bool = False,
 ) -> Architecture:
-    """Make a pre-activation residual network.
+    """Return a pre-activation residual network.
 
-    A unit has two 3x3 convolutions, or with `bottleneck` 1x1, 3x3, 1x1 with a quarter of the
+    A unit has two 3x3 convolutions; with `bottleneck`, it has 1x1, 3x3, 1x1 with a quarter of the
     channels inside. `units` counts the units of each stage; `channels` are those after the stem,
-    then after each stage. For `small` pictures the stem is one 3x3 convolution.
+    then after each stage. For `small` images the stem is one 3x3 convolution.
     """
     table = _Table(image[0])
     x = table.add("batch_norm", "data_norm", "data")
@@ -151,7 +151,7 @@ def _residual_unit(
         if number > 1:
             y = table.norm_relu(name, str(number), y)
         y = table.add("conv", f"{name}.conv{number}", y, out=width, kernel=kernel, stride=step)
-    # If the shape changes, the shortcut must change it too; it starts behind the first ReLU.
+    # If the shape changes, the shortcut must change it too; it starts after the first ReLU.
     if table.channels[x] != out or stride != 1:
         x = table.add("conv", f"{name}.shortcut", active, out=out, stride=stride)
     return table.add("add", f"{name}.sum", y, x)
@@ -166,11 +166,11 @@ def inverted_residuals(
     stages: tuple[tuple[int, int, int, int], ...],
     features: int,
 ) -> Architecture:
-    """Make a network of inverted residual units.
+    """Return a network of inverted residual units.
 
-    `stem` are the channels after the first convolution, and `features` those after the last.
-    `stages` has for each stage, as in the paper's table 2, how many times wider a unit's middle is
-    than its input, the channels after the stage, its units, and the stride of the first of them.
+    `stem` is the number of channels after the first convolution, `features` that after the last.
+    `stages` lists for each stage, as in the paper's table 2, the expansion factor of a unit, the
+    channels after the stage, its number of units, and the stride of its first unit.
     """
     table = _Table(image[0])
     x = table.conv_norm("stem", "", "data", out=stem, kernel=3, stride=2)
@@ -193,10 +193,10 @@ RESNET50 = resnet_v2(
     "resnet50_v2", *_IMAGENET, (3, 4, 6, 3), (64, 256, 512, 1024, 2048), bottleneck=True
 )
 
-#: The smallest that is usual, with two 3x3 convolutions a unit (MXNet Gluon's resnet18_v2).
+#: The smallest common ResNet v2, with two 3x3 convolutions per unit (MXNet Gluon's resnet18_v2).
 RESNET18 = resnet_v2("resnet18_v2", *_IMAGENET, (2, 2, 2, 2), (64, 64, 128, 256, 512))
 
-#: A small network for 8x8 pictures of digits. Widths are multiples of 16 for vector units.
+#: A small network for 8x8 images of digits. Widths are multiples of 16 for vector units.
 DIGITS = resnet_v2("digits_resnet", (1, 8, 8), 10, (1, 1, 1), (16, 16, 32, 64), small=True)
 
 #: MobileNetV2 of width 1.0, as in the paper's table 2 and in torchvision's mobilenet_v2.
@@ -216,5 +216,5 @@ MOBILENET = inverted_residuals(
     features=1280,
 )
 
-#: The networks of the workbook by their names.
+#: The workbook's networks by name.
 ARCHITECTURES = {spec.name: spec for spec in (RESNET50, RESNET18, MOBILENET, DIGITS)}

@@ -1,4 +1,4 @@
-"""The ONNX form of a network, written from the table of its layers."""
+"""The ONNX form of a network, generated from the table of its layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "graph_input", "set_batch", "to_onnx"]
 
 _OPSET = 17
-# Clip reads its limits as tensors. All the clips of a model share these two.
+# Clip takes its limits as tensors. All clips of a model share these two.
 _LIMITS = {"relu6.min": 0.0, "relu6.max": 6.0}
 
 
@@ -28,7 +28,7 @@ _LIMITS = {"relu6.min": 0.0, "relu6.max": 6.0}
 class Model:
     """A network in ONNX form, for `tvmlab.load`, ONNX Runtime or `onnx.save`.
 
-    `weights` is where its weights come from, and `note` a sentence on them that `print` shows.
+    `weights` is the origin of its weights, and `note` a sentence about them that `print` shows.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -56,7 +56,7 @@ class Model:
 
     @property
     def input_shape(self) -> tuple[int | str, ...]:
-        """The input's shape: numbers, and a name where the model leaves one open."""
+        """The input's shape: numbers, and names for open dimensions."""
         dims = graph_input(self.proto).type.tensor_type.shape.dim
         return tuple(dim.dim_param if dim.HasField("dim_param") else dim.dim_value for dim in dims)
 
@@ -64,14 +64,14 @@ class Model:
 def to_onnx(
     spec: Architecture, parameters: Mapping[str, npt.NDArray[np.float32]], *, batch: int | None = 1
 ) -> onnx.ModelProto:
-    """Write a network as an ONNX model; a `batch` of None leaves the number of pictures open."""
+    """Convert a network to an ONNX model; a `batch` of None leaves the number of images open."""
     need("onnx", extra="models")
     from onnx import TensorProto, helper
 
     layers = spec.layers
     nodes = [_node(layer) for layer in layers]
     if any(layer.op == "relu6" for layer in layers):
-        # Nodes and not initializers, because limits are no weights.
+        # Nodes instead of initializers, because limits are not weights.
         tensors = [
             helper.make_tensor(name, TensorProto.FLOAT, [], [x]) for name, x in _LIMITS.items()
         ]
@@ -88,7 +88,7 @@ def to_onnx(
     opset = helper.make_opsetid("", _OPSET)
     model = helper.make_model(graph, producer_name="tvmlab", ir_version=8, opset_imports=[opset])
     set_batch(model, batch)
-    # Weights last and in place: the helpers would copy them, all hundred megabytes, three times.
+    # Weights last and in place: the helpers would copy them, a hundred megabytes, three times.
     for name, shape in spec.parameters().items():
         tensor = model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=shape)
         tensor.raw_data = np.ascontiguousarray(parameters[name], "<f4").tobytes()
@@ -120,21 +120,21 @@ def _node(layer: Layer) -> onnx.NodeProto:
 
 
 def graph_input(model: onnx.ModelProto) -> onnx.ValueInfoProto:
-    """Return the model's only input; files of ONNX's first years list weights as inputs too."""
+    """Return the model's only input; files of early ONNX versions list weights as inputs, too."""
     weights = {tensor.name for tensor in model.graph.initializer}
     [found] = [value for value in model.graph.input if value.name not in weights]
     return found
 
 
 def set_batch(model: onnx.ModelProto, batch: int | None) -> None:
-    """Change, in place, how many pictures a model takes in one call; None leaves it open as "N"."""
+    """Change, in place, the number of images per call; None leaves it open as "N"."""
     if batch is not None and batch < 1:
-        raise ModelError(f"A batch of {batch} pictures.", fix="Give one or more, or None.")
+        raise ModelError(f"The batch size is {batch}.", fix="Pass 1 or more, or None.")
     for value in (graph_input(model), *model.graph.output):
         dimension = value.type.tensor_type.shape.dim[0]
         if batch is None:
             dimension.dim_param = "N"
         else:
             dimension.dim_value = batch
-    # Shapes noted for values in between would contradict the new batch.
+    # The shapes recorded for intermediate values would contradict the new batch.
     del model.graph.value_info[:]

@@ -1,4 +1,4 @@
-"""Quantized models to import: by ONNX Runtime's static quantizer, and by torchao's PT2E."""
+"""Quantized models to import: from ONNX Runtime's static quantizer, and from torchao's PT2E."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class QuantizedTorch(NamedTuple):
 
 
 def calibration_pictures(image: tuple[int, int, int]) -> Pictures:
-    """Return float32 pictures to calibrate a network on, for 1x8x8 or 3x224x224 images.
+    """Return float32 images to calibrate a network with, for 1x8x8 or 3x224x224 inputs.
 
-    They are 256 of the digits to train with, or eight parts of scikit-learn's two photographs,
+    They are 256 of the training digits, or eight crops of scikit-learn's two photographs,
     preprocessed.
     """
     if image == (1, 8, 8):
@@ -60,7 +60,7 @@ def quantized_onnx(
 ) -> onnx.ModelProto:
     """Quantize a network with ONNX Runtime's static quantizer; weights use all of int8.
 
-    Raises `InputError` if an argument is another word, `model` is no `Model`, or the calibration
+    Raises `InputError` if an argument has another value, `model` is not a `Model`, or calibration
     data do not fit its input or are not finite.
 
     Parameters
@@ -75,7 +75,7 @@ def quantized_onnx(
     activations : {"uint8", "int8"}
         The type of the values between operators; weights are int8.
     calibration : ndarray, optional
-        float32 [n, ...], inputs to see the range of every value on; by default
+        float32 [n, ...], inputs from which the range of every value is determined; by default
         `calibration_pictures`.
     """
     onnx = need("onnx", extra="models")
@@ -87,10 +87,10 @@ def quantized_onnx(
     types = {"uint8": quantization.QuantType.QUInt8, "int8": quantization.QuantType.QInt8}
     for word, known in ((format, ("QDQ", "QOperator")), (activations, tuple(types))):
         if word not in known:
-            raise _wrong(f"There is no {word!r} here.", f"Use {known[0]!r} or {known[1]!r}.")
+            raise _wrong(f"{word!r} is not supported.", f"Use {known[0]!r} or {known[1]!r}.")
     if not isinstance(model, Model):
         what = f"This is a {type(model).__name__}, not a network of tvmlab.models."
-        raise _wrong(what, "Quantize others with onnxruntime.quantization.quantize_static.")
+        raise _wrong(what, "Quantize other models with onnxruntime.quantization.quantize_static.")
     batch, *image = (size if isinstance(size, int) else 0 for size in model.input_shape)
     if calibration is None:
         calibration = calibration_pictures((image[0], image[1], image[2]))
@@ -99,13 +99,13 @@ def quantized_onnx(
     if not fits or calibration.dtype != np.float32 or not np.isfinite(calibration).all():
         shown = f"{calibration.dtype}{list(calibration.shape)}"
         what = f"Calibration data {shown} are not finite inputs float32{[step, *image]}."
-        raise _wrong(what, "Give a NumPy array of finite float32 inputs, a batch or more of them.")
+        raise _wrong(what, "Pass a NumPy array of finite float32 inputs, one batch or more.")
     starts = range(0, len(calibration) - step + 1, step)
     feed = iter([{model.input_name: calibration[i : i + step]} for i in starts])
     reader = SimpleNamespace(get_next=lambda: next(feed, None))
     with tempfile.TemporaryDirectory(prefix="tvmlab-") as folder, _quiet():
-        # Batch norms go into the convolutions before them, which quantization would else part.
-        # From a file: of a model in memory it would take the weights out.
+        # Fold batch norms into the preceding convolutions before quantization separates them.
+        # From a file, because the weights of a model in memory would be removed.
         given, ready, done = (Path(folder, f"{name}.onnx") for name in ("given", "ready", "done"))
         onnx.save(model.proto, given)
         quant_pre_process(given, ready, skip_symbolic_shape=True)
@@ -122,7 +122,7 @@ def quantized_onnx(
 
 
 def quantized_torch(network: Network | None = None, *, batch: int = 1) -> QuantizedTorch:
-    """Quantize a network with torchao's PT2E: `X86InductorQuantizer` by its default configuration.
+    """Quantize a network with torchao's PT2E and the default config of `X86InductorQuantizer`.
 
     Activations are uint8 by histogram, and weights int8 with a scale for each output channel.
     Raises `InputError` if `network` is another module or in training mode.
@@ -133,12 +133,12 @@ def quantized_torch(network: Network | None = None, *, batch: int = 1) -> Quanti
         One of the workbook's networks, in evaluation mode; it is left unchanged. By default
         `torch_digits_resnet`.
     batch : int
-        Pictures in one call of the program.
+        Images per call of the program.
 
     Notes
     -----
     torchao 0.18's `prepare_pt2e` folds a batch norm into the convolution before it even where
-    something else reads that convolution too, as the sum at the end of a ResNet's first unit does.
+    another operator reads that convolution too, like the sum at the end of a ResNet's first unit.
     This costs the digits network three points of accuracy, so every such batch norm becomes a
     depthwise 1x1 convolution first.
     """
@@ -151,8 +151,8 @@ def quantized_torch(network: Network | None = None, *, batch: int = 1) -> Quanti
 
     network = torch_digits_resnet() if network is None else network
     if not isinstance(network, Network) or network.training:
-        what = f"This {type(network).__name__} is not a network of tvmlab.models to evaluate."
-        raise _wrong(what, "Give what tvmlab.models.torch_form.of returns.")
+        what = f"This {type(network).__name__} is not a tvmlab.models network in evaluation mode."
+        raise _wrong(what, "Pass the result of tvmlab.models.torch_form.of.")
     pictures = torch.from_numpy(calibration_pictures(network.spec.image))
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
@@ -175,7 +175,7 @@ def _wrong(what: str, fix: str) -> InputError:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress the quantizers' warnings about what they could not load, and their advice."""
+    """Suppress the quantizers' warnings about optional imports, and their advice."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

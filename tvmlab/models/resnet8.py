@@ -11,14 +11,14 @@ from .tflite_form import Content, Quantized, Step, write
 
 __all__ = ["resnet8_tflite"]
 
-_SCALE = 0.05  # Of all data between layers: their spread stays about one.
+_SCALE = 0.05  # of all activations: their standard deviation stays about 1
 
 
 def resnet8_tflite(seed: int = 0) -> bytes:
-    """Write an int8 network with the layers, shapes and dtypes of MLPerf Tiny's ResNet-8.
+    """Return an int8 network with the layers, shapes and dtypes of MLPerf Tiny's ResNet-8.
 
     The network takes int8 [1, 32, 32, 3] and returns int8 [1, 10]. It replaces the trained file
-    ``resnet8_int8.tflite`` where only sizes matter, as for an accelerator's cycles.
+    ``resnet8_int8.tflite`` where only sizes matter, for example for an accelerator's cycles.
     """
     tflite = need("tflite", extra="tflite")
     kinds = tflite.BuiltinOperator

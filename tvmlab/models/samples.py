@@ -1,4 +1,4 @@
-"""Data to try the models on: digits, a photograph, class names."""
+"""Data to run the models on: digits, a photograph, class names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STD = np.array([0.229, 0.224, 0.225], np.float32)
 class Digits(NamedTuple):
     """Handwritten digits, split for training and for testing.
 
-    Pictures are float32 [n, 1, 8, 8], 0 for paper to 1 for ink, and labels int64 [n], 0 to 9.
+    Images are float32 [n, 1, 8, 8], 0 for paper to 1 for ink, and labels int64 [n], 0 to 9.
     """
 
     x_train: npt.NDArray[np.float32]
@@ -37,8 +37,8 @@ class Digits(NamedTuple):
 def digits() -> Digits:
     """Split scikit-learn's 1797 handwritten digits, offline: 1347 to train with, 450 to test with.
 
-    A quarter of each digit's pictures, drawn with a fixed seed, is held out: `digits_resnet` has
-    not seen it.
+    A quarter of each digit's images, drawn with a fixed seed, is held out: `digits_resnet` was
+    not trained on them.
     """
     need("sklearn", extra="models")
     from sklearn.datasets import load_digits
@@ -55,9 +55,9 @@ def digits() -> Digits:
 
 
 def sample_image(name: Literal["china", "flower"] = "china") -> npt.NDArray[np.uint8]:
-    """Load a photograph that comes with scikit-learn, offline: a temple in Beijing, or a dahlia.
+    """Load a photograph that scikit-learn contains, offline: a temple in Beijing, or a dahlia.
 
-    Returns uint8 [427, 640, 3], red, green, blue. Raises `InputError` for another name.
+    Returns uint8 [427, 640, 3] in RGB order. Raises `InputError` for another name.
     """
     if name not in ("china", "flower"):
         raise InputError(f"There is no photograph {name!r}.", fix='Use "china" or "flower".')
@@ -70,11 +70,11 @@ def sample_image(name: Literal["china", "flower"] = "china") -> npt.NDArray[np.u
 
 
 def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.float32]:
-    """Turn a photograph into what the ImageNet networks were trained on.
+    """Preprocess a photograph for the ImageNet networks.
 
-    The picture is uint8 [height, width, 3], or a Pillow image with up to 8 bits per channel, which
-    is turned upright as its camera said; others raise `InputError`. It is resized to 224x224 whole,
-    without regard to its proportions, and normalized by ImageNet's mean and deviation for each
+    The image is uint8 [height, width, 3], or a Pillow image with up to 8 bits per channel, which
+    is rotated by its EXIF orientation; others raise `InputError`. It is resized to 224x224,
+    without keeping its proportions, and normalized by ImageNet's mean and standard deviation per
     channel. Returns float32 [1, 3, 224, 224].
     """
     need("PIL", extra="models")
@@ -82,13 +82,13 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
 
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-            what = f"The picture is {image.dtype}{list(image.shape)}, not uint8[height, width, 3]."
-            raise InputError(what, fix="Give three colours from 0 to 255, the channel axis last.")
+            what = f"The image is {image.dtype}{list(image.shape)}, not uint8[height, width, 3]."
+            raise InputError(what, fix="Pass three channels of 0 to 255, the channel axis last.")
         image = Image.fromarray(image)
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith(("I", "F")):  # Pillow's conversion would cut them off at 255
-        what = f"The picture has more than 8 bits per channel (Pillow's mode {image.mode})."
-        raise InputError(what, fix="Scale it to 0 ... 255, and save it with 8 bits.")
+    if image.mode.startswith(("I", "F")):  # Pillow's conversion would clip them at 255
+        what = f"The image has more than 8 bits per channel (Pillow's mode {image.mode})."
+        raise InputError(what, fix="Scale it to 0 ... 255, and save it with 8 bits per channel.")
     small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     picture = np.asarray(small, dtype=np.float32) / np.float32(255)
     picture = (picture - _MEAN) / _STD

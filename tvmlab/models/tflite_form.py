@@ -1,7 +1,7 @@
-"""TensorFlow Lite models written with FlatBuffers, so that nothing need be downloaded.
+"""TensorFlow Lite models written with FlatBuffers, so that no download is necessary.
 
-LiteRT's package has the classes of the schema (tensorflow/lite/schema/schema.fbs); this module
-fills them: tensors first, then the operators that join them.
+LiteRT's package contains the classes of the schema (tensorflow/lite/schema/schema.fbs); this module
+fills them: tensors first, then the operators that connect them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Content", "Quantized", "Step", "write"]
 
 @dataclass
 class Step:
-    """An operator of a model; the inputs and outputs are numbers of tensors.
+    """An operator of a model; the inputs and outputs are indices of tensors.
 
-    The code is that of `tflite.BuiltinOperator`. `options` is the table of the schema that holds
-    the operator's options, as ``"Conv2DOptions"``, or "", and `values` has that table's fields, as
+    The code is that of `tflite.BuiltinOperator`. `options` is the name of the schema's options
+    table, such as ``"Conv2DOptions"``, or "", and `values` has that table's fields, such as
     ``{"StrideW": 2}`` for ``stride_w``.
     """
 
@@ -39,7 +39,7 @@ class Step:
 class Quantized:
     """A quantized tensor: an array, which becomes a constant, or the shape of a value.
 
-    There is one scale and zero point, or one for each index of `axis`; without any the tensor is
+    There is one scale and zero point, or one for each index of `axis`; without them the tensor is
     not quantized.
     """
 
@@ -60,9 +60,9 @@ def write(
     inputs: Sequence[int] = (0,),
     outputs: Sequence[int] = (),
 ) -> bytes:
-    """Write a model as the bytes of a ``.tflite`` file, which `tvmlab.load` takes.
+    """Serialize a model as the bytes of a ``.tflite`` file, which `tvmlab.load` accepts.
 
-    Raises `InputError` for options or a dtype that the schema does not have.
+    Raises `InputError` for options or a dtype that are not in the schema.
 
     Parameters
     ----------
@@ -70,15 +70,15 @@ def write(
         By name, in order: an array (a float32 constant), the shape of a float32 value, or a
         `Quantized` tensor.
     steps : sequence of Step
-        The operators, each after those it reads.
+        The operators, each after the operators whose results it reads.
     inputs, outputs : sequence of int
-        The tensors that go in and come out, by number; by default the first and the last.
+        The indices of the model's input and output tensors; by default the first and the last.
     """
     schema = need("ai_edge_litert.schema_py_generated", extra="tflite")
     builder = need("flatbuffers", extra="tflite").Builder()
     graph = schema.SubGraphT(tensors=[], operators=[])
     graph.inputs, graph.outputs = list(inputs), list(outputs) or [len(tensors) - 1]
-    # Buffer 0 is empty: it is that of all computed tensors.
+    # Buffer 0 is empty; all computed tensors use it.
     model = schema.ModelT(
         version=3, operatorCodes=[], subgraphs=[graph], buffers=[schema.BufferT()]
     )
@@ -116,7 +116,7 @@ def write(
 
 
 def _named(place: Any, name: str, what: str) -> Any:
-    """Look a name of the schema up."""
+    """Look up a name of the schema."""
     if not hasattr(place, name):
         fix = "use a name of TensorFlow Lite's schema"
         raise InputError(f"the schema has no {what} {name!r}", where="write", fix=fix)

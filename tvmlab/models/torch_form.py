@@ -1,4 +1,4 @@
-"""The torch form of a network: a module made from the table. Import it only where torch is."""
+"""The torch form of a network: a module built from the table. Import it only if torch is there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class _Add(nn.Module):  # type: ignore[misc]
 
 
 class Network(nn.Module):  # type: ignore[misc]
-    """A network that runs a table of layers, one submodule each, of the layer's name.
+    """A network that runs a table of layers, with one submodule per layer, named after it.
 
-    So `state_dict()` has the names of `spec.parameters()`, and beside them only the counters
+    Therefore `state_dict()` has the names of `spec.parameters()`, and otherwise only the counters
     `num_batches_tracked` that PyTorch's batch norm keeps.
     """
 
@@ -43,7 +43,7 @@ class Network(nn.Module):  # type: ignore[misc]
             parent.add_module(leaf, _MODULES[layer.op](layer))
 
     def forward(self, data: torch.Tensor) -> torch.Tensor:
-        """Compute the logits, float32 [n, classes], of pictures [n, channels, height, width]."""
+        """Compute the logits, float32 [n, classes], of images [n, channels, height, width]."""
         values = {"data": data}
         for layer in self.spec.layers:
             inputs = [values[name] for name in layer.inputs]
@@ -76,7 +76,7 @@ def of(model: Model) -> Network:
     from onnx import numpy_helper
 
     if model.weights == "zoo":
-        what = "The zoo's weights have other names than the network's layers."
+        what = "The zoo's weights do not have the names of the network's layers."
         raise ModelError(what, where=model.name, fix='Use the "seeded" weights.')
     network = Network(ARCHITECTURES[model.name])
     tensors = model.proto.graph.initializer
@@ -85,20 +85,20 @@ def of(model: Model) -> Network:
 
 
 def load_parameters(network: Network, parameters: Mapping[str, npt.NDArray[np.float32]]) -> Network:
-    """Copy parameters, under exactly the names of `spec.parameters()`, into a network."""
+    """Copy parameters, with exactly the names of `spec.parameters()`, into a network."""
     tensors = {name: torch.from_numpy(value.copy()) for name, value in parameters.items()}
     network.load_state_dict(tensors, strict=True)
     return network
 
 
 def parameters_of(network: Network) -> Parameters:
-    """Copy a network's parameters out, as `onnx_form.to_onnx` takes them."""
+    """Copy a network's parameters out, in the form that `onnx_form.to_onnx` takes."""
     state = network.state_dict()
     return {name: state[name].detach().numpy().copy() for name in network.spec.parameters()}
 
 
 def norms_as_convolutions(network: Network) -> Network:
-    """Copy a network, with batch norms as depthwise convolutions, as `quantized_torch` needs them.
+    """Copy a network with batch norms as depthwise convolutions, for `quantized_torch`.
 
     A batch norm that is the only reader of a convolution stays, because a quantizer folds it.
     """
@@ -120,7 +120,7 @@ def _as_convolution(norm: nn.BatchNorm2d) -> nn.Conv2d:
     channels = norm.num_features
     made = nn.Conv2d(channels, channels, 1, groups=channels)
     with torch.no_grad():
-        # In double precision: each number is rounded once.
+        # In double precision, so that each number is rounded once.
         scale = norm.weight.double() / torch.sqrt(norm.running_var.double() + norm.eps)
         made.weight.copy_(scale.reshape(channels, 1, 1, 1))
         made.bias.copy_(norm.bias.double() - norm.running_mean.double() * scale)

@@ -1,8 +1,8 @@
 """Seeded weights for any architecture: random, and the same bytes on every machine.
 
-NumPy promises that a bit generator's raw output never changes; it does not promise so for what
-`Generator` makes of it, and a normal sampler calls the machine's own `log`. So the numbers here
-come from raw bits through integer arithmetic and one rounding, and from nothing else.
+NumPy guarantees a bit generator's raw output, but not the results of
+`Generator`, and a normal sampler calls the machine's own `log`. Therefore the numbers here are
+computed from raw bits with integer arithmetic and one rounding only.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from .networks import Architecture, Layer, Parameters
 
 __all__ = ["normal", "permutation", "seeded_parameters", "uniform"]
 
-# What a residual branch ends in is seeded this many times smaller than the trunk it is added to.
+# The last layer of a residual branch is scaled down by this factor, relative to the trunk.
 _BRANCH = 1 / 32
 
-# The standard deviation of the sum of four numbers drawn evenly from 0 ... 65535.
+# The standard deviation of the sum of four uniform numbers from 0 ... 65535.
 _STD_OF_FOUR = math.sqrt(4 * (65536**2 - 1) / 12)
 
 _Array = npt.NDArray[np.float32]
 
 
 def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = False) -> Parameters:
-    """Return random parameters under the names of `spec.parameters()`, the same on every machine.
+    """Return random parameters with the names of `spec.parameters()`, the same on every machine.
 
-    With `identity_norms` batch norms are the identity and residual branches large, as before
-    training. By default each batch norm has a scale, a shift, a mean and a variance of its own, so
-    that a compiler that folds them wrongly is seen; the variance is the one expected at its place,
-    so that activations stay of order one, and before a ReLU6 the scale is doubled.
+    With `identity_norms`, batch norms are the identity and residual branches are large, as before
+    training. By default, each batch norm has its own scale, shift, mean and variance, so that tests
+    detect a compiler that folds them wrongly. The variance is the expected variance of its input,
+    so that activations stay of order one; before a ReLU6, the scale is doubled.
 
-    Convolutions have He's deviation, sqrt(2 / fan-in). Each filter but a depthwise one is centred,
-    because the positive offset of a ReLU's results would grow from layer to layer. The last layer
-    of a residual branch is 32 times smaller, as in trained networks, because with branches as large
-    as the trunk noise in a picture grows 25 to 36 times on its way to the logits.
+    Convolutions have He's standard deviation, sqrt(2 / fan-in). Each filter but a depthwise one is
+    centred, because the positive offset of a ReLU's results would grow from layer to layer. The
+    last layer of a residual branch is 32 times smaller, as in trained networks. With branches as
+    large as the trunk, noise in an image would grow 25 to 36 times on its way to the logits.
     """
     values: Parameters = {}
     layers = spec.layers
     clipped = {layer.inputs[0] for layer in layers if layer.op == "relu6"}
     ends = set() if identity_norms else {layer.inputs[0] for layer in layers if layer.op == "add"}
     spread = {"data": 1.0}  # the variance expected at each layer's output
-    offset: dict[str, _Array] = {}  # the mean expected there, where it is not zero
+    offset: dict[str, _Array] = {}  # the expected mean there, if it is not zero
     for number, layer in enumerate(layers):
         shapes = layer.parameters()
         before = sum(spread[name] for name in layer.inputs)
@@ -77,7 +77,7 @@ def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = F
 
 def _offset(weight: _Array, before: float) -> _Array:
     # The rectified normal variable's mean is 0.68 times its own deviation. The sums of nine small
-    # numbers are exact in float64, and so the same in any order of addition.
+    # numbers are exact in float64, and therefore the same in any order of addition.
     sums = weight.sum(axis=(1, 2, 3), dtype=np.float64)
     return np.asarray(0.68 * math.sqrt(before) * sums, np.float32)
 
@@ -91,7 +91,7 @@ def _norm(
         return [ones, zeros, zeros.copy(), ones.copy()]
     scale = uniform(source, shape, 0.75 * gain, 1.25 * gain)
     shift = uniform(source, shape, -0.1, 0.1)
-    if layer.name == "data_norm":  # Gluon's opening norm has neither
+    if layer.name == "data_norm":  # Gluon's first norm has neither
         scale, shift = ones, zeros
     around = 0.1 * math.sqrt(before)
     mean = uniform(source, shape, -around, around)
@@ -99,12 +99,12 @@ def _norm(
 
 
 def normal(source: np.random.PCG64, shape: tuple[int, ...], std: float, *, centred: bool) -> _Array:
-    """Return nearly normal float32 numbers around zero, each the sum of four uniform ones.
+    """Return nearly normal float32 numbers around zero, each the sum of four uniform numbers.
 
     `centred` makes the sum over each ``array[i]`` zero, up to rounding.
     """
     bits = source.random_raw(math.prod(shape))
-    # Each 64 bits hold four numbers; two of them at a time are added in the halves of a word.
+    # Each 64 bits contain four numbers; two of them at a time are added in the halves of a word.
     pairs = np.uint64(0x0000FFFF0000FFFF)
     sums = ((bits >> np.uint64(16)) & pairs) + (bits & pairs)
     halves = sums.view(np.uint32).reshape(shape[0], -1, 2)
@@ -126,5 +126,5 @@ def uniform(source: np.random.PCG64, shape: tuple[int, ...], low: float, high: f
 
 
 def permutation(source: np.random.PCG64, count: int) -> npt.NDArray[np.int64]:
-    """The numbers 0 to `count - 1` in a random order."""
+    """Return the numbers 0 to `count - 1` in random order."""
     return np.argsort(source.random_raw(count), kind="stable").astype(np.int64)

@@ -1,4 +1,4 @@
-"""The networks of the workbook, each with the weights it can get."""
+"""The networks of the workbook, each with the weights available for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZOO_FILE = "resnet50-v2-7.onnx"
 _SEEDS = {RESNET50.name: 50, RESNET18.name: 18, MOBILENET.name: 2}
 _ZOO = "the ONNX model zoo's resnet50-v2-7.onnx"
 _SEEDED = "speed and arithmetic are real, its classes mean nothing."
-# Why this process could not get the zoo's file, so that it does not wait for the network twice.
+# Why this process could not get the zoo's file, so that it does not wait for the network again.
 _no_zoo = ""
 
 
@@ -31,17 +31,17 @@ def resnet50_v2(
     """Return ResNet-50 v2, the network of the model zoo's resnet50-v2-7.onnx.
 
     Its input "data" is float32 [batch, 3, 224, 224], and its output float32 [batch, 1000] without
-    softmax. Raises `DataError` if ``"zoo"`` is requested and not available, `ChecksumError` if the
-    downloaded file is another one, and `InputError` if `weights` is another word.
+    softmax. Raises `DataError` if ``"zoo"`` is requested but not available, `ChecksumError` if the
+    downloaded file is another one, and `InputError` if `weights` has another value.
 
     Parameters
     ----------
     weights : {"auto", "zoo", "seeded"}, optional
-        "zoo" wants the zoo's file (102 MB, trained on ImageNet), from the cache or the network.
-        "seeded" builds the same architecture with random numbers, offline, the same on every
-        machine. "auto" is "zoo" where that can be had, else "seeded", and the note says why.
+        "zoo" is the zoo's file (102 MB, trained on ImageNet), from the cache or the network.
+        "seeded" is the same architecture with random weights, offline, the same on every
+        machine. "auto" is "zoo" if it is available, else "seeded"; the note explains why.
     batch : int or None, optional
-        Pictures in one call; None leaves the number open.
+        Images per call; None leaves the number open.
     """
     global _no_zoo
     need("onnx", extra="models")
@@ -73,15 +73,15 @@ def resnet18_v2(*, batch: int | None = 1) -> Model:
 
 
 def mobilenet_v2(*, batch: int | None = 1) -> Model:
-    """Return MobileNetV2 of width 1.0, with seeded random weights, for data as `resnet50_v2`'s."""
+    """Return MobileNetV2 of width 1.0, with seeded random weights, for `resnet50_v2`'s data."""
     return _seeded(MOBILENET, batch)
 
 
 def digits_resnet(*, batch: int | None = 1) -> Model:
-    """Return the small network for 8x8 pictures of digits, with its trained weights.
+    """Return the small network for 8x8 images of digits, with its trained weights.
 
     The input "data" is float32 [batch, 1, 8, 8], as `digits` returns it, and the output float32
-    [batch, 10] without softmax. A `batch` of None leaves the number of pictures open.
+    [batch, 10] without softmax. A `batch` of None leaves the number of images open.
     """
     need("onnx", extra="models")
     import onnx

@@ -1,8 +1,8 @@
-"""The C++ parts of the package, as sources; they are built on first use.
+"""The package's C++ sources; they are built on first use.
 
 `quantizer` is the constant quantizer, the arithmetic of Relay's `qnn.quantize`, and `const_fold`
-the Relax pass that folds constants by it; both are one extension. `npu` is the simulator of the
-accelerator (`tvmlab.npu.simulator`), `recorder` the clock that the profiler reads
+is the Relax pass that folds constants with it; both are in one extension. `npu` is the simulator of
+the accelerator (`tvmlab.npu.simulator`), `recorder` the clock of the profiler
 (`tvmlab.runtime.profiling`), and `deploy` a program that runs packages without Python
 (`tvmlab.deploy`).
 """
@@ -56,7 +56,7 @@ def quantize(
     axis : int
         The channels' axis; counts from the end if negative.
     dtype : {"int8", "uint8", "int16", "int32"}
-        What to return.
+        The dtype of the result.
 
     Returns
     -------
@@ -70,16 +70,16 @@ def quantize(
     tvmlab.errors.ToolchainError
         The C++ code cannot be built.
     """
-    # Python numbers have no width of their own. Arrays have: theirs is checked, not changed.
+    # Python numbers have no width of their own. Arrays do: their width is checked, not changed.
     scales = np.asarray(scale, None if isinstance(scale, np.ndarray) else np.float32)
     zeros = np.asarray(zero_point)
     if not np.can_cast(zeros.dtype, np.int64):
-        raise TypeError(f"zero_point must hold integers, and is {zeros.dtype}")
+        raise TypeError(f"zero_point must hold integers, not {zeros.dtype}")
     if zeros.size and not (zeros.min() >= -(2**31) and zeros.max() < 2**31):
         raise ValueError("zero_point must fit into int32")
     given = (x, scales, zeros.astype(np.int32))
     out = np.empty(np.shape(x), dtype)
-    # DLPack takes contiguous, writable arrays only.
+    # DLPack supports only contiguous, writable arrays.
     plain = (np.require(array, requirements=["C", "W"]) for array in given)
     _extension().quantize(*plain, axis, out)
     return out
@@ -94,8 +94,8 @@ def qnn_quantize_const_fold() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A function pass of opt_level 0. It raises `tvmlab.errors.InputError` for constants that
-        `quantize` refuses, and for a zero point out of the dtype's range.
+        A function pass of opt_level 0. The pass raises `tvmlab.errors.InputError` for constants
+        that `quantize` rejects, and for a zero point out of the dtype's range.
 
     Raises
     ------

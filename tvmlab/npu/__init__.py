@@ -1,10 +1,10 @@
-"""An example accelerator that computes: partition a module, generate code, simulate, account.
+"""An example accelerator: partition a module, generate code, simulate it, count its cost.
 
 ::
 
       DRAM: inputs, outputs, constants, scratch
         |  ^
-        v  |  DMA: load and store, 16 bytes a cycle, in bursts of 32, 64 cycles to the first byte
+        v  |  DMA: load and store, 16 bytes per cycle, bursts of 32, 64 cycles latency
       +-----------------------------------------------------------+
       |  SRAM, 256 KiB: tiles of images, weights, tables          |
       +-----------------------------------------------------------+
@@ -21,18 +21,19 @@ which adds 16 input channels into 16 output channels per cycle, *requantized* fr
 to 8 bits in SRAM by the vector unit, and *stored*, unless the next layer reads it from SRAM. Sizes
 are fields of `Config`; the nine instructions are classes of `tvmlab.npu.isa`.
 
-**Time.** DMA, array and vector unit work at once, each in its own order; `Sync` waits for all. A
-phase, the work between two syncs, takes as long as its busiest unit, and a cycle for the sync. In a
-phase no unit may read or write bytes that another unit writes. A transfer takes its latency and its
-bytes, rounded up to bursts; a block of the array takes a cycle for each output pixel, or the time
-to shift in the next block's weights; the vector unit computes a number per lane and cycle. There is
-no instruction fetch, bank conflict or refresh; DRAM has one latency.
+**Time.** The DMA engine, the array and the vector unit work in parallel, each in its own order;
+`Sync` waits for all three. A phase is the work between two syncs. A phase takes as long as its
+busiest unit, plus one cycle for the sync. Within a phase, a unit must not read or write bytes that
+another unit writes. A transfer takes its latency plus its bytes, rounded up to bursts. A block of
+the array takes one cycle per output pixel, or the time to shift in the next block's weights. The
+vector unit computes one number per lane and cycle. Instruction fetch, bank conflicts and DRAM
+refresh are not modelled; DRAM has one latency.
 
-**Arithmetic** is that of `tvmlab.qnn.arithmetic`, bit for bit. Gemmini (DAC 2021), the TPU (ISCA
-2017), VTA (IEEE Micro 2019) and Arm's Ethos-U55 are the machine's models.
+**Arithmetic** equals that of `tvmlab.qnn.arithmetic`, bit for bit. The machine is modelled on
+Gemmini (DAC 2021), the TPU (ISCA 2017), VTA (IEEE Micro 2019) and Arm's Ethos-U55.
 
-**To use it**, `partition` cuts a module, `coverage` says why the rest was left, and `report` counts
-the cost. ``tvmlab.compile(mod, "npu, llvm")`` partitions for the default machine by itself.
+**To use it**, call `partition` to cut a module, `coverage` to list why operators stay on the CPU,
+and `report` to count cycles. ``tvmlab.compile(mod, "npu, llvm")`` uses the default machine.
 """
 
 from . import codegen

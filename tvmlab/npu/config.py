@@ -1,4 +1,4 @@
-"""The machine's sizes, which partitioning, code generation and timing follow."""
+"""The machine's sizes, shared by partitioning, code generation and the timing model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, fields
 
 from ..errors import InputError
 
-#: The machine's name for passes: in functions' attributes, and before the dot of composites' names.
+#: The machine's name in function attributes, and before the dot in names of composite functions.
 COMPILER = "tvmlab_npu"
 
 
 @dataclass(frozen=True)
 class Config:
-    """The sizes of an accelerator; `tvmlab.errors.InputError` for a size that is out of range.
+    """The sizes of an accelerator; raises `tvmlab.errors.InputError` for a size out of range.
 
     Attributes
     ----------
@@ -21,14 +21,14 @@ class Config:
         The array multiplies `rows` input channels by `columns` output channels per cycle, and the
         vector unit computes `lanes` numbers.
     sram_bytes, accumulators : int
-        On-chip memory of data, weights and tables, and sums of int32 in a memory of their own.
+        On-chip memory for data, weights and tables; separate memory for int32 sums.
     dma_bytes_per_cycle, dma_burst_bytes : int
         Bytes between DRAM and SRAM per cycle, loads and stores together; DRAM is read and written
-        in pieces of a burst, so that a shorter run costs as much.
+        in whole bursts, so a shorter run costs as much as a burst.
     dma_latency, vector_latency : int
-        Cycles until a transfer's first byte, and until a vector instruction's first result.
+        Latency of a transfer's first byte and of a vector instruction's first result, in cycles.
     clock_mhz : int
-        Millions of cycles per second.
+        Clock frequency in MHz.
     """
 
     rows: int = 16
@@ -55,24 +55,24 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Read what `to_json` wrote; `tvmlab.errors.InputError` if the text is something else."""
+        """Read the output of `to_json`; `tvmlab.errors.InputError` for any other text."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError) as error:
-            raise InputError(f"this is no configuration: {error}", where="npu.Config") from error
+            raise InputError(f"this is not a configuration: {error}", where="npu.Config") from error
 
 
-#: The simulator allocates these, so a damaged file must not ask for more.
+#: The simulator allocates memory of these sizes, so they limit what a damaged file can request.
 LIMITS = {"rows": 256, "columns": 256, "lanes": 1024}
 LIMITS |= {"sram_bytes": 64 << 20, "accumulators": 16 << 20}
 
 
 def machine(config: Config | None, where: str) -> Config:
-    """Return a public function's argument `config`, checked, or the default machine."""
+    """Check a public function's argument `config`; return the default machine for None."""
     if config is None:
         return Config()
     if not isinstance(config, Config):
-        fix = "give the sizes by name: npu.Config(sram_bytes=128 << 10)"
+        fix = "pass the sizes by name: npu.Config(sram_bytes=128 << 10)"
         what = f"config is of class {type(config).__name__}, not npu.Config"
         raise InputError(what, where=where, fix=fix)
     return config

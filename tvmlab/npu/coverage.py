@@ -1,4 +1,4 @@
-"""How much of a module the accelerator computes, and why it does not compute the rest."""
+"""The share of a module that the accelerator computes, and why operators stay on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .reading import BEHIND, READERS, bindings, config_of, core, regions
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: the variable of its result, the global function around it, its cost.
+    """One operator: its result variable, the global function that contains it, its cost.
 
     `reason` says why the CPU computes the operator; it is None on the accelerator.
     """
@@ -33,29 +33,29 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What of a module is computed where, and its number of regions; print it for a table."""
+    """The device of each operator of a module, and the number of regions; print it for a table."""
 
     operators: tuple[Operator, ...]
     regions: int
 
     @property
     def offloaded(self) -> tuple[Operator, ...]:
-        """What the accelerator computes."""
+        """The operators that the accelerator computes."""
         return tuple(one for one in self.operators if one.reason is None)
 
     @property
     def refused(self) -> tuple[Operator, ...]:
-        """What it does not."""
+        """The operators that stay on the CPU."""
         return tuple(one for one in self.operators if one.reason is not None)
 
     @property
     def operators_share(self) -> float:
-        """The share of operators that the accelerator computes, 0 to 1; 0 of none."""
+        """The share of operators that the accelerator computes, 0 to 1; 0 if there are none."""
         return len(self.offloaded) / max(len(self.operators), 1)
 
     @property
     def macs_share(self) -> float:
-        """The share of multiply-accumulates, 0 to 1; 0 of none."""
+        """The share of multiply-accumulates, 0 to 1; 0 if there are none."""
         whole = sum(one.macs for one in self.operators)
         return sum(one.macs for one in self.offloaded) / max(whole, 1)
 
@@ -71,10 +71,10 @@ class Coverage:
 
 
 def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
-    """Say how much of a Relax module the accelerator computes, partitioned or not.
+    """Report how much of a Relax module the accelerator computes, partitioned or not.
 
-    Reasons are about the machine `config`, else that of the regions, else the default one.
-    `tvmlab.errors.InputError` if it is no module.
+    Reasons refer to the machine `config`, else to that of the regions, else to the default one.
+    Raises `tvmlab.errors.InputError` if `mod` is not a module.
     """
     if not isinstance(mod, ir.IRModule):
         what = f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}"
@@ -108,14 +108,14 @@ def _is_operator(value: relax.Expr) -> bool:
 
 
 def operator(call: relax.Call) -> str:
-    """Name a call's operator."""
+    """Return the name of a call's operator."""
     return str(call.op.name).removeprefix("relax.").removeprefix("relay.")
 
 
 def _left(
     function: relax.Function, name: str, check: Check, partitioned: bool
 ) -> Iterator[Operator]:
-    """List the operators of a function that is not for the accelerator, branches' too."""
+    """List the operators of a CPU function, including those in branches."""
     values: dict[int, relax.Expr] = {}
     users: dict[int, list[relax.Call]] = {}
     calls: list[tuple[relax.Var, relax.Call]] = []
@@ -123,7 +123,7 @@ def _left(
         if isinstance(value, relax.Var):
             values[key(var)] = values.get(key(value), value)
         elif _is_operator(value):
-            # Values take the place of variables, so that calls have calls as operands.
+            # Values replace variables, so that calls have calls as operands.
             args = [values.get(key(arg), arg) for arg in value.args]
             values[key(var)] = made = rebuild(value, args)
             calls.append((var, made))
@@ -153,7 +153,7 @@ def _whole(call: relax.Call, users: dict[int, list[relax.Call]]) -> relax.Call:
 
 
 def _around(call: relax.Call, users: dict[int, list[relax.Call]], reasons: dict[int, str]) -> str:
-    """Return why an operator is left that belongs to a layer: the layer is left or missing."""
+    """Return why an operator of a layer stays on the CPU: its layer stays, or has no pattern."""
     around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
     for one in (core(call), *users.get(key(call), [])) if around else ():
         if key(one) in reasons:
@@ -164,7 +164,7 @@ def _around(call: relax.Call, users: dict[int, list[relax.Call]], reasons: dict[
 
 
 def macs(call: relax.Call) -> int:
-    """Count a call's multiply-accumulates: 0 for what is no convolution and no matrix product."""
+    """Count a call's multiply-accumulates; 0 unless it is a convolution or matrix product."""
     name, out = str(call.op.name).rpartition(".")[2], math.prod(_sizes(call) or [0])
     if name in ("dense", "matmul", "batch_matmul"):
         data = _sizes(call.args[0])

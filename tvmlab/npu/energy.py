@@ -1,7 +1,7 @@
 """Estimate a program's energy from its counters.
 
-The constants are for 45 nm at 0.9 V (figure 1.1.9 of the `SOURCE`): they show which part is large,
-not what a chip of today draws. The estimate counts 8-bit products and bytes at the memories' ports.
+The constants are for 45 nm at 0.9 V (figure 1.1.9 of the `SOURCE`). They show which part dominates,
+not the power of a current chip. The estimate counts 8-bit products and bytes at the memory ports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCE = 'Horowitz, "Computing\'s energy problem", ISSCC 2014 (45 nm)'
 PRODUCT, ADDITION = 0.2, 0.1
 #: An access of 8 bytes to an SRAM, in picojoule, by the SRAM's size in bytes.
 SRAM = {8 << 10: 10.0, 32 << 10: 20.0, 1 << 20: 100.0}
-#: An access of 8 bytes to DRAM, in picojoule: the least of 1.3 to 2.6 nanojoule.
+#: An access of 8 bytes to DRAM, in picojoule: the lower end of 1.3 to 2.6 nanojoule.
 DRAM = 1300.0
 
 

@@ -1,4 +1,4 @@
-"""Figures of the accelerator and of its work; marks differ in more than colour."""
+"""Figures of the accelerator and its schedule; marks differ in more than colour."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
 
 
 def machine(config: Config) -> Figure:
-    """Draw the machine: memories, units, what flows between them, with their sizes."""
+    """Draw the machine: its memories and units, the data flow between them, and their sizes."""
     fig, axes = figure(7.4, 3.3)
     axes.set_xlim(0, 10.1)
     axes.set_ylim(0, 4.4)
@@ -72,7 +72,7 @@ def machine(config: Config) -> Figure:
         ("\n\n\n\nDRAM\n\ninputs, outputs,\nconstants\n\n\n\n", 0.95, 2.2, memory),
         (f"\n\n\n{sram}\n\n\n\n", 5.35, 2.2, memory),
         (f"accumulators\n{config.accumulators:,}\nint32", 9.2, 2.2, memory),
-        (f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle", 3.15, 2.2, unit),
+        (f"DMA\n{config.dma_bytes_per_cycle} bytes\nper cycle", 3.15, 2.2, unit),
         (f"array\n{config.rows} x {config.columns}\nint8", 7.4, 3.3, unit),
         (f"vector unit\n{config.lanes} lanes", 7.4, 1.1, unit),
     ):
@@ -89,7 +89,7 @@ def machine(config: Config) -> Figure:
 
 
 def gantt(phases: Sequence[Phase], *, title: str = "") -> Figure:
-    """Draw what each unit does over the cycles of some phases in a row, with lines at the syncs."""
+    """Draw the activity of each unit over the cycles of some phases, with lines at the syncs."""
     fig, axes = figure(7.4, 2.7)
     keys = {}
     for busy in (busy for phase in phases for busy in phase.work):
@@ -112,7 +112,7 @@ def gantt(phases: Sequence[Phase], *, title: str = "") -> Figure:
 
 
 class LayerTime(NamedTuple):
-    """Cycles of a layer: in all, and those in which each unit works."""
+    """Cycles of a layer: the total, and the busy cycles of each unit."""
 
     cycles: int
     dma: int
@@ -121,7 +121,7 @@ class LayerTime(NamedTuple):
 
 
 def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> Figure:
-    """Draw a bar for the cycles of each layer, by name, and in it a mark for each unit's work."""
+    """Draw a bar for the cycles of each layer, by name, with a mark for each unit's busy cycles."""
     fig, axes = figure(7.4, 1.3 + 0.28 * len(layers))
     rows, (cycles, *units) = range(len(layers)), zip(*(time for _, time in layers), strict=True)
     axes.barh(rows, cycles, height=0.66, color="#DDDDDD", edgecolor="#707070", label="in all")

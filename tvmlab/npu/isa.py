@@ -1,11 +1,11 @@
 """The accelerator's instructions: their fields, units and encoding.
 
-An instruction is a row of 32-bit words: its opcode, the number of the layer that it belongs to, for
-reports, then its fields in the order of the class. Addresses are bytes in SRAM; `sums` are indices
-of accumulators. Sizes count elements unless they say bytes. An image in SRAM is a *view*: an
-address, and the bytes from a row and from a pixel to the next; the channels of a pixel lie side by
-side. An instruction counts as reading the whole view. Results appear pixel by pixel, after tables
-have been read.
+An instruction is a row of 32-bit words: its opcode, the number of its layer (for reports), then
+its fields in the order of the class. Addresses are bytes in SRAM; `sums` are indices of
+accumulators. Sizes count elements unless stated in bytes. An image in SRAM is a *view*: an address,
+the distance in bytes between rows, and the distance between pixels; the channels of a pixel are
+contiguous. An instruction counts as reading the whole view. The first results appear after the
+tables have been read, and are written pixel by pixel.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-#: The least and the greatest int32.
+#: The range of int32.
 INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
 class Unit(IntEnum):
-    """What executes an instruction; units work at once, an instruction of `ALL` waits for them."""
+    """The unit that executes an instruction; units work in parallel, `ALL` waits for them."""
 
     DMA, ARRAY, VECTOR, ALL = range(4)
 
@@ -31,22 +31,23 @@ class Dtype(IntEnum):
 
     @property
     def bytes(self) -> int:
-        """Bytes of a number."""
+        """Size of a number in bytes."""
         return (1, 1, 2, 4)[self]
 
 
 class Rounding(IntEnum):
-    """How the vector unit multiplies an integer by a real number.
+    """The vector unit's method to multiply an integer by a real number and round.
 
-    `ONNX` multiplies in float32 and rounds half to even, `TFLITE_FLOAT64` in float64 and half away
-    from zero; the others have a multiplier of 31 bits and a shift (`tvmlab.qnn.fixed_point`).
+    `ONNX` multiplies in float32 and rounds half to even. `TFLITE_FLOAT64` multiplies in float64 and
+    rounds half away from zero. The others use a 31-bit multiplier and a shift
+    (`tvmlab.qnn.fixed_point`).
     """
 
     NONE, UPWARD, TONEAREST, TFLITE, ONNX, TFLITE_FLOAT64 = range(6)
 
 
 class PoolKind(IntEnum):
-    """How a window is pooled.
+    """The reduction of a pooling window.
 
     `AVERAGE` truncates the average of the stored integers; `AVERAGE_HALF` rounds half away from
     zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales (`average_once` and
@@ -57,7 +58,7 @@ class PoolKind(IntEnum):
 
 
 class Instruction:
-    """One instruction; its fields are integers, given by place or by name, `layer` first."""
+    """One instruction; its fields are integers, passed by position or by name, `layer` first."""
 
     opcode: ClassVar[int]
     unit: ClassVar[Unit]
@@ -118,30 +119,30 @@ class Load(Instruction, unit=Unit.DMA, names=_BOX):
     """Copy a box of up to four dimensions from a tensor in DRAM to the SRAM.
 
     The box begins `offset` bytes into the tensor of number `tensor`, and at `address` in SRAM.
-    Numbers of `element` bytes (1, 2, 4 or 8) stay together; `count0` to `count3` of them lie along
-    each dimension, the outermost first, `dram0`... and `sram0`... bytes from one to the next.
+    Numbers of `element` bytes (1, 2, 4 or 8) are copied as units; `count0` to `count3` count them
+    along each dimension, the outermost first; `dram0`... and `sram0`... are the strides in bytes.
     """
 
 
 class Store(Instruction, unit=Unit.DMA, names=_BOX):
-    """Copy a box from SRAM to DRAM, not to constants or inputs; fields as in `Load`."""
+    """Copy a box from SRAM to DRAM, except to constants or inputs; fields as in `Load`."""
 
 
 class Matmul(Instruction, unit=Unit.ARRAY, names=_CONVOLUTION):
     """Convolve a tile of an image on the array; sums wrap in int32.
 
-    Output pixel ``(y, x)`` takes from tap ``(i, j)`` of the kernel the input pixel
+    Tap ``(i, j)`` of the kernel reads, for output pixel ``(y, x)``, the input pixel
     ``(y * stride_h + i * dilation_h - pad_top, x * stride_w + j * dilation_w - pad_left)``, or
-    `pad_value` where that is outside of ``in_rows`` x ``in_cols``. Data are int8 or uint8
+    `pad_value` if that pixel is outside of ``in_rows`` x ``in_cols``. Data are int8 or uint8
     (`in_dtype`). `weights` is the address of int8 [ceil(out_channels / columns), kernel_h,
     kernel_w, channels, columns], `sums` the first accumulator of the result [out_rows, out_cols,
-    out_channels], `bias` the address of int32 [out_channels] to begin with; -1 adds to what the
-    accumulators hold.
+    out_channels], `bias` the address of the initial int32 [out_channels]; if -1, sums are added
+    to the accumulators.
     """
 
 
 class Depthwise(Instruction, unit=Unit.VECTOR, names=_CONVOLUTION + " weight_dtype"):
-    """Convolve each channel by itself, on the vector unit; sums wrap in int32.
+    """Convolve each channel with its own filter, on the vector unit; sums wrap in int32.
 
     Fields as in `Matmul`, and `weight_dtype`: int8 or int16. The weights are [kernel_h, kernel_w,
     channels], and out_channels is channels.
@@ -149,46 +150,47 @@ class Depthwise(Instruction, unit=Unit.VECTOR, names=_CONVOLUTION + " weight_dty
 
 
 class Requantize(Instruction, unit=Unit.VECTOR, names=_REQUANTIZE):
-    """Bring sums to a scale: accumulators to a view in SRAM of int8, uint8 or int32.
+    """Rescale sums: read accumulators, write a view in SRAM of int8, uint8 or int32.
 
     ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``.
     `multipliers` is the address of int32 (float32 with `Rounding.ONNX`, float64 with
-    `TFLITE_FLOAT64`), `shifts` that of int32, which the ways in float do not read: one for each
-    channel if `per_channel` is 1, else one. In int32 the integer ways wrap before they clip.
+    `TFLITE_FLOAT64`), `shifts` that of int32, which floating-point roundings do not read: one per
+    channel if `per_channel` is 1, else one. To int32, the integer roundings wrap before they clip.
     """
 
 
 class Add(Instruction, unit=Unit.VECTOR, names=_ADD):
-    """Add two views, or rescale one where ``rhs_address`` is -1; all are [rows, cols, channels].
+    """Add two views, or rescale one if ``rhs_address`` is -1; all are [rows, cols, channels].
 
-    Integer ways: each side becomes ``round(((x - zero) << left_shift) * multiplier)``, wrapping in
-    int32 as requantize does; their sum wraps in int32 and is rounded once more:
+    Integer roundings: each side becomes ``round(((x - zero) << left_shift) * multiplier)``, which
+    wraps in int32 as in requantize; their sum wraps in int32 and is rounded once more:
     ``clip(round(sum * out_multiplier) + out_zero, low, high)``.
 
     With `out_rounding` ONNX the multipliers are bits of float32 numbers: the ratios of the sides'
-    scales to the result's, and `common` (`tvmlab.qnn.frameworks.fixed_part`). ``rhs * rhs_ratio +
-    common``, then ``lhs * lhs_ratio +`` that, are rounded once each, then half to even.
+    scales to the result's, and `common` (`tvmlab.qnn.frameworks.fixed_part`). First ``rhs *
+    rhs_ratio + common``, then ``lhs * lhs_ratio`` plus that sum, each
+    rounded once; the last step rounds half to even.
     """
 
 
 class Pool(Instruction, unit=Unit.VECTOR, names=_POOL):
     """Pool windows of a tile; the window's fields are those of a convolution.
 
-    A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
-    padding and `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below
-    ``in_cols + pad_right``. The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of
-    nothing is the lowest number (`MAX`) or out_zero. `multiplier` and `shift` are the results of
-    `frameworks.average_parts` in `AVERAGE_TFLITE`, the bits of both scales in `AVERAGE_ONNX`.
+    A tap outside of the tile is not counted, except that the `AVERAGE` kinds count taps in the
+    padding if `count_pad` is 1, that is, rows below ``in_rows + pad_bottom`` and columns below
+    ``in_cols + pad_right``. The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. An empty
+    window results in the lowest number (`MAX`) or out_zero. `multiplier` and `shift` are results
+    of `frameworks.average_parts` for `AVERAGE_TFLITE`, both scales' bits for `AVERAGE_ONNX`.
     """
 
 
 class Sum(Instruction, unit=Unit.VECTOR, names=_SUM):
     """Sum each channel of a tile over its pixels into accumulators; sums wrap in int32.
 
-    Numbers below `low` count as it: a rectifier, or the dtype's least number. Sums begin with
-    `start` where `accumulate` is 0; else they are added to. `sums` is the first of [channels].
+    Numbers below `low` count as `low`: zero for a ReLU, or the dtype's minimum. Sums begin with
+    `start` if `accumulate` is 0, else with the accumulators. `sums` is the first of [channels].
     """
 
 
 class Sync(Instruction, unit=Unit.ALL):
-    """Wait until all units have done all instructions before it."""
+    """Wait until all units have completed all earlier instructions."""

@@ -1,6 +1,6 @@
-"""A region as the code generator sees it: values, and layers that compute as in `tvmlab.npu.isa`.
+"""The code generator's view of a region: values, and layers that map to `tvmlab.npu.isa`.
 
-Zero points are folded into the bias, a pad into the window, scales into multipliers.
+Zero points are folded into the bias, padding into the window, scales into multipliers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sides = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor with a `layout` of NCHW, NHWC, NC or C, the order of inputs and results in DRAM."""
+    """A tensor with a `layout` of NCHW, NHWC, NC or C, the memory order of inputs and results."""
 
     name: str
     dtype: Dtype
@@ -30,7 +30,7 @@ class Value:
 
     @property
     def nhwc(self) -> tuple[int, int, int, int]:
-        """The shape as images; rows of a matrix are the pixels of one line."""
+        """The shape as images; rows of a matrix become the pixels of one image row."""
         size = dict(zip(self.layout, self.shape, strict=True))
         if "H" not in size:
             return 1, 1, size.get("N", 1), size["C"]
@@ -44,10 +44,10 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Rescale:
-    """A multiplication by a real number, or by one for each channel, and a cast that saturates.
+    """A multiplication by a real number, or by one per channel, and a cast that saturates.
 
     `multipliers` are int32, float32 (`ONNX`) or float64 (`TFLITE_FLOAT64`) of shape [1] or
-    [channels]; `shifts` are int32 of the same shape, or empty where multipliers are floats. Both
+    [channels]; `shifts` are int32 of the same shape, or empty if the multipliers are floats. Both
     are empty for `NONE`. `zero_point` is added, then the result is clipped to `low` and `high`.
     """
 
@@ -59,13 +59,13 @@ class Rescale:
     high: int
 
     def clipped(self, low: int, high: int) -> Rescale:
-        """Return the same, clipped once more."""
+        """Return a copy with a tighter clip."""
         return replace(self, low=max(self.low, low), high=min(self.high, high))
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer: its name for reports, the names of its inputs and of its output."""
+    """A layer: its name in reports, and the names of its inputs and output."""
 
     name: str
     inputs: tuple[str, ...]
@@ -93,7 +93,7 @@ class Convolution(Layer):
 
     @property
     def depthwise(self) -> bool:
-        """Whether each channel is convolved by itself."""
+        """Whether each channel is convolved with its own filter."""
         return self.weights.ndim == 3
 
 
@@ -108,7 +108,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Add(Layer):
-    """An addition of two values of one shape; `out` is the last step, its `zero` added after it."""
+    """An addition of two values of one shape; the last step, `out`, adds its `zero` at the end."""
 
     sides: tuple[Side, ...]
     left_shift: int
@@ -135,7 +135,7 @@ class Pool(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Mean(Layer):
-    """A sum over all pixels of an image, and its change of scale; fields as in `isa.Sum`."""
+    """A sum over all pixels of an image, and its rescaling; fields as in `isa.Sum`."""
 
     low: int
     start: int
@@ -144,7 +144,7 @@ class Mean(Layer):
 
 @dataclass(frozen=True, eq=False)
 class View(Layer):
-    """The same numbers in the same order under another shape: no instruction at all."""
+    """A reshape that keeps the numbers in order, so it needs no instruction."""
 
 
 @dataclass(frozen=True)

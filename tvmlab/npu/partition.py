@@ -1,7 +1,7 @@
-"""Partition a module by a table of patterns that the machine computes as one layer.
+"""Partition a module with a pattern table, each of whose entries the machine computes as a layer.
 
-Relay's four passes put what the table matches into functions of their own. Entries are tried in
-order, so patterns of int32 sums follow those that requantize the sums.
+Relay's four passes move the matches into functions of their own. Entries are tried in order, so
+patterns that end in int32 sums come after those that also requantize the sums.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
 
 @dataclass(frozen=True)
 class Check:
-    """A predicate of the pattern table: whether a machine takes a match, and why it does not.
+    """A predicate of the pattern table: whether the machine can compute a match, and why not.
 
-    A `layout` refuses images in the other order, a `kind` such as ``"conv2d"`` other layers.
+    A `layout` rejects images in the other order, a `kind` such as ``"conv2d"`` other layers.
     """
 
     config: Config
@@ -40,13 +40,13 @@ class Check:
     kind: str = ""
 
     def __call__(self, expr: relax.Expr) -> bool:
-        """Return whether the machine takes the graph that matched."""
+        """Return whether the machine can compute the matched graph."""
         return self.reason(expr) is None
 
     def reason(self, expr: relax.Expr) -> str | None:
-        """Return why the machine does not take nested calls that matched; None if it does."""
+        """Return why the machine cannot compute a match of nested calls; None if it can."""
         if self.kind and kind(expr) != self.kind:
-            return f"it is no {self.kind}"
+            return f"it is not a {self.kind}"
         try:
             match = find(expr)
             same = not self.layout or match.layout in (None, self.layout)
@@ -66,12 +66,12 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
     config : Config, optional
         The machine, the default one if left out; only `partition` writes its sizes into regions.
     layout : str, optional
-        ``"NCHW"`` or ``"NHWC"``, to refuse images in the other order; both are taken if left out.
+        ``"NCHW"`` or ``"NHWC"``, to reject images in the other order; by default, accept both.
 
     Raises
     ------
     tvmlab.errors.InputError
-        `config` is no `Config`, or the layout is another one.
+        `config` is not a `Config`, or `layout` is not one of the two.
     """
     if layout not in (None, "NCHW", "NHWC"):
         what = f"layout is {layout!r}; it is NCHW, NHWC or left out"
@@ -97,7 +97,7 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
 
 
 def _constants(count: int) -> list[DFPattern]:
-    """Make patterns of constants, each of its own: one object would mean the same constant."""
+    """Make constant patterns as separate objects: one object would require the same constant."""
     return [is_constant() for _ in range(count)]
 
 
@@ -124,7 +124,7 @@ def _requantized(sums: DFPattern) -> DFPattern:
 
 
 def _side() -> DFPattern:
-    """Match a side of an addition of int32: 8 bits requantized, or int32 as they are."""
+    """Match one operand of an int32 addition: requantized 8-bit data, or int32 as they are."""
     narrow = wildcard().has_dtype("uint8") | wildcard().has_dtype("int8")
     return is_op("qnn.requantize")(narrow, *_constants(4)) | wildcard()
 
@@ -137,38 +137,38 @@ def _total() -> DFPattern:
 def partition(
     mod: ir.IRModule, config: Config | None = None, *, patterns: Sequence[Entry] | None = None
 ) -> ir.IRModule:
-    """Put what the accelerator takes into functions of its own, by Relay's four passes.
+    """Move the operators that the accelerator can compute into functions, with Relay's four passes.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        A network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`), not changed.
+        A quantized network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`).
     config : Config, optional
-        The machine, the default one if left out.
+        The machine; by default, `Config()`.
     patterns : sequence of tuple, optional
-        Your own table in place of `pattern_table`'s; names start with ``"tvmlab_npu."``.
+        Your own table instead of `pattern_table`; names start with ``"tvmlab_npu."``.
 
     Returns
     -------
     tvm.ir.IRModule
-        A module whose functions call regions: functions with the attributes ``Codegen``,
-        ``npu.config`` and ``global_symbol``, made of composite functions. The module itself if it
-        has regions, or if the machine takes nothing of it.
+        A new module whose functions call regions: functions with the attributes ``Codegen``,
+        ``npu.config`` and ``global_symbol``, made of composite functions. Returns `mod` itself if
+        it is already partitioned, or if the machine can compute none of its operators.
 
     Raises
     ------
     tvmlab.errors.InputError
-        `mod` is no module, or has regions for another machine; `config` is no `Config`.
+        `mod` is not a module, or is partitioned for another machine; `config` is not a `Config`.
     tvmlab.errors.RelayError
-        An entry of `patterns` has another form.
+        An entry of `patterns` is malformed.
     """
     if not isinstance(mod, ir.IRModule):
         what = f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}"
         raise InputError(what, where="npu.partition")
     if cut := regions(mod).values():
         if config is not None and any(config_of(one) != config for one in cut):
-            what = "the module has regions already, for another machine"
-            fix = "partition the module that it was before"
+            what = "the module is already partitioned for another machine"
+            fix = "partition the original module"
             raise InputError(what, where="npu.partition, argument config", fix=fix)
         return mod
     config = machine(config, "npu.partition")
@@ -185,7 +185,7 @@ def partition(
 
 
 def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
-    """Sort a region's bindings by the places before of their operators, known by attributes."""
+    """Sort a region's bindings by the original order of their operators, known from attributes."""
     ranks: dict[int, int] = {}
     kept = [binding for block in function.body.blocks for binding in block.bindings]
     for binding in kept:
@@ -202,13 +202,13 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
 
 
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
-    """Turn a pattern table into one for Relax's `FuseOpsByPattern`."""
+    """Convert a pattern table to one for Relax's `FuseOpsByPattern`."""
     entries = MergeComposite(table).table
     return [(name, to_dpl(pattern), {}, _adapted(check)) for name, pattern, check in entries]
 
 
 def _adapted(check: Any) -> Any:
-    """Turn a check of graphs into one for Relax; inner values must not be used elsewhere."""
+    """Convert a check of graphs to one for Relax; inner values must not be used elsewhere."""
 
     def passes(context: relax.transform.PatternCheckContext) -> bool:
         values = dict(context.matched_bindings.items())
@@ -224,7 +224,7 @@ def _adapted(check: Any) -> Any:
 
 
 def layout_of(mod: ir.IRModule) -> str | None:
-    """Return the layout of most of a module's convolutions and poolings; None if it has none."""
+    """Return the layout of most convolutions and poolings; None if a module has neither."""
     layouts = [
         str(call.attrs["data_layout" if is_call(call, "relax.qnn.conv2d") else "layout"])
         for call in _calls(mod)
@@ -241,7 +241,7 @@ def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
 
 
 def bound(body: relax.SeqExpr) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    """List what is bound in a body, in its order; functions and branches give what is inside."""
+    """List the bindings of a body in order, including those inside functions and branches."""
     for var, value in bindings(body):
         if isinstance(value, relax.Function):
             yield from bound(value.body)

@@ -30,7 +30,7 @@ MAGIC = b"TVMLNPU\x01"
 
 
 class Kind(IntEnum):
-    """What a tensor in DRAM is for: `CONSTANTS`, `INPUT`, `OUTPUT` or `SCRATCH`."""
+    """The role of a tensor in DRAM: `CONSTANTS`, `INPUT`, `OUTPUT` or `SCRATCH`."""
 
     CONSTANTS, INPUT, OUTPUT, SCRATCH = range(4)
 
@@ -60,7 +60,7 @@ class Program:
     constants: bytes
 
     def to_bytes(self) -> bytes:
-        """Write the program in the form that the module's text describes."""
+        """Serialize the program in the format that the module's docstring describes."""
         words = np.array([w for one in self.instructions for w in one.words()], "<i4")
         sizes = astuple(self.config)
         parts = [_count(sizes), struct.pack(f"<{len(sizes)}i", *sizes), _count(self.tensors)]
@@ -76,14 +76,14 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Program:
-        """Read what `to_bytes` wrote; `tvmlab.errors.PackageError` for other or damaged bytes."""
+        """Read the output of `to_bytes`; raise `tvmlab.errors.PackageError` for other bytes."""
         try:
             head = len(MAGIC) + 4
             if data[:head] != MAGIC + struct.pack("<I", zlib.crc32(data[head:])):
                 raise ValueError("the magic number or the checksum is wrong")
             return _read(io.BytesIO(data[head:]))
         except (struct.error, ValueError, KeyError, TvmlabError) as error:
-            what = f"these bytes are no program of the accelerator, or are damaged: {error}"
+            what = f"the bytes are damaged, or are not an accelerator program: {error}"
             raise PackageError(what, where="npu.Program.from_bytes") from error
 
 
@@ -114,10 +114,10 @@ def _read(data: io.BytesIO) -> Program:
 
 
 def disassemble(program: Program) -> str:
-    """Write a program as text: the machine, the tensors, then the phases.
+    """Return a program as text: the machine, the tensors, then the phases.
 
     Instructions are listed below the names of their layers. Sizes are rows x columns x channels,
-    addresses are bytes in SRAM. `tvmlab.errors.InputError` if it is no `Program`.
+    addresses are bytes in SRAM. Raises `tvmlab.errors.InputError` if it is not a `Program`.
     """
     if not isinstance(program, Program):
         what = f"disassemble takes a Program, not {type(program).__name__}"

@@ -1,4 +1,4 @@
-"""Where the cycles go: a table by layer, and lower bounds that no tiling can beat."""
+"""Cycles by layer, with lower bounds for any tiling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .program import Kind, Program
 
 @dataclass(frozen=True)
 class Row:
-    """The cost of one layer or of several: counters of `tvmlab.npu.simulator.count`, the tiling."""
+    """The cost of one or more layers: counters of `tvmlab.npu.simulator.count`, the tiling."""
 
     name: str
     config: Config = field(repr=False)
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def cycles(self) -> int:
-        """Cycles, each counted for one layer."""
+        """Cycles; each cycle is counted for one layer only."""
         return self.counters["cycles"]
 
     @property
@@ -42,12 +42,12 @@ class Row:
 
     @property
     def array_floor(self) -> float:
-        """Cycles that the products take where the whole array is always busy."""
+        """Cycles of the multiply-accumulates if the whole array is always busy."""
         return self.counters["array_macs"] / (self.config.rows * self.config.columns)
 
     @property
     def utilisation(self) -> float:
-        """Share of the array that is busy; above 1 in cycles that another layer is charged for."""
+        """Busy share of the array; above 1 if some of its cycles count for another layer."""
         return self.array_floor / self.cycles if self.cycles else 0.0
 
     @property
@@ -58,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What a region costs: its layers in the order of the program, and all of them in `total`.
+    """The cost of a region: its layers in the order of the program, and their sum in `total`.
 
     `needed` counts each byte of inputs, constants and outputs once.
     """
@@ -71,7 +71,7 @@ class Table:
 
     @property
     def floors(self) -> dict[str, float]:
-        """Least cycles of any tiling: of a busy array, and of a DMA that moves each byte once."""
+        """Lower bounds for any tiling, in cycles: a busy array, a DMA that moves each byte once."""
         dma = self.needed / self.config.dma_bytes_per_cycle
         return {"array": self.total.array_floor, "dma": dma}
 
@@ -80,9 +80,9 @@ class Table:
         width = max(len(row.name) for row in (*self.layers, total))
         lines = [
             f"{self.name}: {config.rows}x{config.columns} array, {config.sram_bytes >> 10} KiB "
-            f"SRAM, {config.dma_bytes_per_cycle} bytes a cycle from DRAM",
+            f"SRAM, {config.dma_bytes_per_cycle} bytes per cycle from DRAM",
             f"{'layer':{width}} {'cycles':>12} {'share':>6} {'array':>6} {'KiB moved':>10} "
-            f"{'array floor':>12} {'DMA pace':>10} {'vector busy':>12} {'microjoule':>11}",
+            f"{'array bound':>12} {'DMA bound':>10} {'vector busy':>12} {'microjoule':>11}",
         ]
         lines += [
             f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
@@ -96,7 +96,7 @@ class Table:
             lines.append(f"array above 100%: {note}; each cycle is counted once")
         energy = ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
         lines += [
-            f"floors: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
+            f"lower bounds: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
             f"{total.cycles / max(1.0, *floors.values()):.2f} times the larger one",
             f"{total.cycles / config.clock_mhz / 1e3:.3f} ms at {config.clock_mhz} MHz; energy: "
             f"{energy} microjoule, after {SOURCE}",
@@ -106,7 +106,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """What the regions of a module cost: a table for each."""
+    """The cost of a module's regions: one table for each."""
 
     regions: tuple[Table, ...]
 
@@ -117,7 +117,7 @@ class Report:
 
     @property
     def cycles(self) -> int:
-        """Cycles of all regions, one after the other."""
+        """Cycles of all regions, run sequentially."""
         return sum(table.total.cycles for table in self.regions)
 
     @property
@@ -131,10 +131,10 @@ class Report:
 
 
 def report(of: tvm.IRModule | Program) -> Report:
-    """Count what a partitioned module, or one compiled region, costs on the accelerator.
+    """Count the cost of a partitioned module, or of one compiled region, on the accelerator.
 
-    `tvmlab.errors.InputError` if it is neither a module nor a `Program`;
-    `tvmlab.errors.ToolchainError` if the simulator, which counts, cannot be built.
+    Raises `tvmlab.errors.InputError` if `of` is neither a module nor a `Program`, and
+    `tvmlab.errors.ToolchainError` if the simulator cannot be built.
     """
     if not isinstance(of, (Program, tvm.IRModule)):
         what = f"report takes a partitioned module or a Program, not {type(of).__name__}"
@@ -151,7 +151,7 @@ def report(of: tvm.IRModule | Program) -> Report:
 
 def _table(name: str, program: Program, plans: Sequence[LayerPlan | None]) -> Table:
     counted, config = simulator.count(program.to_bytes()), program.config
-    # Copies that end a program belong to no layer of the region.
+    # The copies at the end of a program belong to no layer of the region.
     cuts = [one.tiling if one else None for one, _ in zip_longest(plans, counted)]
     layers = zip(program.layers, counted, cuts, strict=True)
     found = (Row(layer, config, counters, cut) for layer, counters, cut in layers)

@@ -1,7 +1,7 @@
-"""The accelerator's simulator: executes a program bit for bit, and counts what it costs.
+"""The accelerator's simulator: executes a program bit for bit, and counts its cost.
 
 The simulator is written in C++ and built with CMake on first use. When it loads a program, it
-checks that no instruction leaves a memory or reads what nothing wrote, and that no units race.
+checks that no instruction leaves a memory or reads unwritten bytes, and that no units race.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
-#: What `count` counts of each layer.
+#: The counters that `count` returns for each layer.
 COUNTERS = ["cycles", "dma_cycles", "array_cycles", "vector_cycles"]
 COUNTERS += ["loaded_bytes", "stored_bytes", "bus_bytes", "array_macs", "vector_macs"]
 COUNTERS += ["sram_read_bytes", "sram_written_bytes", "instructions"]
@@ -43,16 +43,16 @@ def load() -> Any:
 
 
 def module(symbol: str, program: bytes) -> tvm.runtime.Module:
-    """Make a runtime module of the bytes of a program (`tvmlab.npu.program.Program.to_bytes`).
+    """Make a runtime module from a serialized program (`tvmlab.npu.program.Program.to_bytes`).
 
     The module has the kind ``tvmlab_npu`` and one function, `symbol`, which takes the program's
-    inputs and outputs in host memory and fills the outputs, also from several threads at once.
+    inputs and outputs in host memory and fills the outputs. Several threads can call it at once.
 
     Raises
     ------
     tvmlab.errors.SimulationError
-        The bytes are no program, or the machine refuses an instruction. The function raises it too,
-        where a table's shift is out of range, and `tvmlab.errors.InputError` for wrong tensors.
+        The bytes are not a program, or an instruction is invalid. The function itself raises it if
+        a shift in a table is out of range, and `tvmlab.errors.InputError` for wrong tensors.
     """
     return load().make_module(symbol, bytes(program))
 
@@ -64,7 +64,7 @@ def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
 
 
 def count(program: bytes) -> list[dict[str, int]]:
-    """Count what each layer of a program costs, by `COUNTERS`; errors are those of `module`.
+    """Count the cost of each layer of a program, by `COUNTERS`; errors are those of `module`.
 
     ``cycles`` are the layer's share of the program's cycles, ``bus_bytes`` the bytes loaded and
     stored in whole bursts; ``array_macs`` and ``vector_macs`` are multiply-accumulates.
@@ -85,9 +85,9 @@ def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
     tensors = Program.from_bytes(program).tensors
     needed = sum(tensor.kind == Kind.INPUT for tensor in tensors)
     if len(inputs) != needed:
-        what = f"the program takes {needed} inputs, and got {len(inputs)}"
+        what = f"the program takes {needed} inputs, not {len(inputs)}"
         raise InputError(what, where="npu.simulate")
-    # DLPack hands over no array that may not be written to.
+    # DLPack does not export read-only arrays.
     given = [np.require(one, requirements=["C", "W"]) for one in inputs]
     outputs: list[Array] = [
         np.empty(one.shape, one.dtype.name) for one in tensors if one.kind == Kind.OUTPUT

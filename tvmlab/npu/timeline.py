@@ -1,4 +1,4 @@
-"""When each instruction of a program begins and ends, by the simulator's own clock."""
+"""When each instruction of a program begins and ends, by the simulator's clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .program import Program
 
 @dataclass(frozen=True)
 class Busy:
-    """A unit at work on the instruction of number `index`, from cycle `start` to `end`."""
+    """A unit that executes the instruction of number `index`, from cycle `start` to `end`."""
 
     unit: Unit
     kind: str
@@ -35,8 +35,8 @@ class Phase:
 
 
 def phases(program: Program) -> tuple[Phase, ...]:
-    """Return a program's phases; `SimulationError` if the machine refuses the program."""
-    simulator.count(program.to_bytes())  # raises what the machine refuses
+    """Return a program's phases; `SimulationError` if the program is invalid."""
+    simulator.count(program.to_bytes())  # raises for an invalid program
     found: list[Phase] = []
     work: list[Busy] = []
     start, now = 0, Counter(dict.fromkeys(Unit, 0))

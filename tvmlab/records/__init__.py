@@ -1,1 +1,1 @@
-"""Tuning records: their file, their schedules as data, and what a compilation takes from them."""
+"""Tuning records: their file, schedules as data, and the lookup during compilation."""

@@ -1,4 +1,4 @@
-"""Entries of a file of records: functions, schedules, measurements and verdicts as data."""
+"""The entries of a record file: functions, schedules, measurements and verdicts as data."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ..schedule.machine import DOTS
 from ..support.host import processor_name
 from ..support.wording import telling
 
-# What a schedule depends on; other attributes tell which pass has seen the function.
+# Attributes that affect a schedule; others only record which pass has processed the function.
 _KEPT = ("s_tir", "tirx.noalias", "layout_free_buffers")
 _NUMBERS = ("times", "answer", "ratios")
-# Traces of one task share most of their instructions, and ten thousand traces fill the memory.
+# Traces of one task share most instructions; ten thousand separate traces would fill the memory.
 _SHARED: dict[str, Any] = {}
 
 
 def target_data(target: tvm.target.Target) -> dict[str, Any]:
-    """Return a target as plain data."""
+    """Convert a target to plain data."""
     data: dict[str, Any] = json.loads(str(target))
     return data
 
@@ -41,15 +41,15 @@ class _Entry:
     """A line of a file of records."""
 
     def line(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
+        """Return the fields in a form that JSON supports."""
         found = {"kind": type(self).__name__.lower(), **vars(self)}
-        if "answer" in found:  # JSON has no infinity, which a kernel can compute
+        if "answer" in found:  # a kernel can compute infinity, which JSON does not support
             found["answer"] = [n if math.isfinite(n) else str(n) for n in found["answer"]]
         return found
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Self:
-        """Read the fields of a line; raise KeyError, TypeError or ValueError if one is missing."""
+        """Parse the fields of a line; raise KeyError, TypeError or ValueError if one is missing."""
         found = {one.name: line[one.name] for one in fields(cls)}  # type: ignore[arg-type]
         for name in found.keys() & _NUMBERS:
             found[name] = tuple(map(float, found[name]))
@@ -70,7 +70,7 @@ class Workload(_Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Made(_Entry):
-    """Fields of both results and verdicts: what was compiled, where it ran, and when."""
+    """The fields of both results and verdicts: the target, the machine, and the time."""
 
     workload: str
     task: str
@@ -91,22 +91,22 @@ class Result(_Made):
     Attributes
     ----------
     workload, task, operator, layout : str
-        The `workload_id` of the function that is scheduled; the task's name; its operator and the
-        way in which the weights are packed, empty for the rules' choice.
+        The `workload_id` of the scheduled function; the task's name; its operator and the
+        packing of its weights, empty for the rules' choice.
     target, threads, cpu : dict, int, str
         The target that the function was compiled for, and the threads and processor that it ran on.
     tvm, tvmlab, date : str
         The versions, and the date in ISO 8601, UTC.
     origin : str
-        ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
+        ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a searched one.
     trace : list
-        The schedule as `tvmlab.tuning.replay` takes it.
+        The schedule in the format of `tvmlab.tuning.replay`.
     times, error : tuple of float, str
         Seconds per call, one number per sample; or why the candidate failed.
     how : str
-        How it was timed: times that were taken in other ways do not compare.
+        How it was timed; times with different values are not comparable.
     answer : tuple of float
-        The fingerprint of what it computed: see `Outcome`.
+        The fingerprint of the kernel's result: see `Outcome`.
     tuner, seed : str, int
         The tuner that proposed it, and its seed.
     """
@@ -122,24 +122,24 @@ class Result(_Made):
 
     @property
     def seconds(self) -> float:
-        """The median time of a call; infinite where the candidate failed."""
+        """The median time of a call; infinite if the candidate failed."""
         return statistics.median(self.times) if self.times else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(_Made):
-    """The decision about a function that `tvmlab.compile` takes.
+    """The decision about a function that `tvmlab.compile` uses.
 
     Attributes
     ----------
     function : str
-        The `workload_id` of the function as the rules lay it out, which `tvmlab.compile` looks up;
-        `workload` is another one if `layout` is not empty.
+        The `workload_id` of the function in the rules' layout, which `tvmlab.compile` looks up;
+        `workload` differs from it if `layout` is not empty.
     rule : float
-        Median seconds per call of what is taken without tuning; 0 if that does not run, or if the
+        Median seconds per call without tuning; 0 if that schedule fails, or if the
         verdict was imported.
     trace : list or None
-        The schedule of `workload`, as of a `Result`; None where the rules are to schedule it.
+        The schedule of `workload`, as in a `Result`; None if the rules schedule it.
     ratios : tuple of float
         The time of the best candidate over the rule's, one number per process: the median of the
         rounds in which both were measured alternately.
@@ -152,20 +152,20 @@ class Verdict(_Made):
 
     @property
     def stays(self) -> bool:
-        """Whether everything stays as it is without tuning."""
+        """Whether the verdict keeps the rules' layout and schedule."""
         return self.trace is None and not self.layout
 
     @property
     def ratio(self) -> float:
-        """The time of a call from now on over the time without tuning; 1 where the rule stays."""
+        """The time of a call relative to the time without tuning; 1 if the rule stays."""
         return 1.0 if self.stays or not self.ratios else statistics.median(self.ratios)
 
 
 def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:
-    """Say why an entry does not hold for a target; empty where it does.
+    """Return why an entry does not apply to a target; empty if it applies.
 
-    A verdict holds for one version of tvmlab, too, since the rules that lost to it may have
-    changed. A number of cores that is missing on one side is no difference.
+    A verdict applies only to one version of tvmlab, because the rules that it was compared with can
+    have changed. A number of cores that is missing on one side is no difference.
     """
     ours = {"TVM": tvm.__version__, "tvmlab": tvmlab.__version__, **_about(str(target))}
     theirs = {"TVM": entry.tvm, "tvmlab": entry.tvmlab, **_about(json.dumps(entry.target))}
@@ -179,7 +179,7 @@ def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _about(text: str) -> dict[str, Any]:
-    """Take from a target what a schedule depends on."""
+    """Return the attributes of a target that affect a schedule."""
     target = json.loads(text)
     triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
     return {
@@ -192,12 +192,12 @@ def _about(text: str) -> dict[str, Any]:
 
 
 def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
-    """Return a module of one function named ``main``, without the attributes that passes left."""
+    """Return a module of one function named ``main``, without the attributes of passes."""
     functions = list(given.functions.values()) if isinstance(given, IRModule) else [given]
     if len(functions) != 1 or not isinstance(functions[0], tirx.PrimFunc):
         raise RecordError(
             f"a workload is one TIR function; the module has {len(functions)} functions",
-            fix="take the functions of the module one by one",
+            fix="pass the functions of the module one by one",
         )
     func: tirx.PrimFunc = functions[0]
     for name in [] if func.attrs is None else list(func.attrs.keys()):
@@ -207,7 +207,7 @@ def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
 
 
 def workload_id(given: tirx.PrimFunc | IRModule) -> str:
-    """Name a function by what it computes, whatever its name and attributes are.
+    """Identify a function by its computation, independent of its name and attributes.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def workload_id(given: tirx.PrimFunc | IRModule) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn TVM's numbers and lists into Python's."""
+    """Convert TVM's numbers and lists to Python's."""
     if isinstance(value, tirx.IntImm | tirx.FloatImm):
         return value.value
     if isinstance(value, list | tuple | tvm_ffi.Array):
@@ -243,20 +243,20 @@ def _plain(value: Any) -> Any:
 
 
 def as_data(trace: s_tir.schedule.Trace) -> list[Any]:
-    """Return a trace as TVM's JSON: instructions, and the decisions of those that sample."""
+    """Convert a trace to TVM's JSON: instructions, and the decisions of sampling instructions."""
     data: list[Any] = _plain(trace.as_json())
     return data
 
 
 def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
-    """Schedule a function as a trace says.
+    """Schedule a function with a recorded trace.
 
     Parameters
     ----------
     module : tvm.ir.IRModule
         One TIR function ``main`` without a schedule.
     trace : list
-        The ``trace`` of a record, from a source that you trust: TVM trusts it like a library.
+        The ``trace`` of a record. Use only records from sources that you trust: TVM executes the
 
     Returns
     -------
@@ -272,7 +272,7 @@ def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
     sch = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
     try:
         s_tir.schedule.Trace.apply_json_to_schedule(trace, sch)
-    except Exception as error:  # TVM raises several classes, by what is wrong
+    except Exception as error:  # TVM raises several classes
         raise RecordError(
             f"a trace cannot be applied: {telling(error)}",
             fix="the record is damaged, or made for another function: tune the function again",

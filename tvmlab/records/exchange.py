@@ -1,4 +1,4 @@
-"""Files of tuning records put together, thinned out, and exchanged with MetaSchedule."""
+"""Merge and reduce files of tuning records, and exchange them with MetaSchedule."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from .entries import (
 )
 from .file import Records
 
-_FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
-_LONG_AGO = "1970-01-01T00:00:00+00:00"  # the same line if it is imported again
+_FAILED = 1e6  # MetaSchedule writes 1e10 seconds for a candidate that failed
+_LONG_AGO = "1970-01-01T00:00:00+00:00"  # constant, so that repeated imports write equal lines
 _SHOWN = 3
 
 
 def merge(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]
 ) -> int:
-    """Copy what several files of records hold into one.
+    """Merge several files of records into one.
 
     Parameters
     ----------
     paths : path, or iterable of path
-        Files of records; what is damaged in them is left out, with a warning.
+        Files of records; damaged lines are skipped, with a warning.
     into : path
-        A file of records, which keeps what it has, or one to be made.
+        A file of records to append to, or the path of a new file.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def merge(
     Raises
     ------
     RecordError
-        A file is missing or no file of records, or `into` cannot be written.
+        A file is missing or not a file of records, or `into` cannot be written.
     """
     target = Records(into)
     sources = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -63,25 +63,25 @@ def merge(
 
 
 def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
-    """Keep what a compilation applies, and its functions.
+    """Keep only the records that compilation uses, with their functions.
 
     Parameters
     ----------
     path, into : path
-        A file of records, and the file to make; it replaces a file of records that is there.
+        A file of records, and the file to write, which can replace a file of records.
 
     Returns
     -------
     int
-        Lines that decide: the last verdict for each target and function.
+        The number of last verdicts, one per target and function.
 
     Raises
     ------
     RecordError
-        A file is missing or no file of records, or `into` cannot be written.
+        A file is missing or not a file of records, or `into` cannot be written.
     """
     source = Records(path, existing=True)
-    Records(into)  # another file, given by mistake, stays as it is
+    Records(into)  # raises for another kind of file, which must not be overwritten
     newest = {
         (one.function, json.dumps(one.target, sort_keys=True), one.tvm, one.tvmlab): one
         for one in sorted(source.verdicts, key=lambda one: one.date)
@@ -107,15 +107,15 @@ def export_database(
     Parameters
     ----------
     records : Records or path
-        Where they are. What failed is left out, and so are verdicts: upstream takes the fastest.
+        The results. Failures and verdicts are left out: MetaSchedule uses the fastest result.
     folder : path
-        Made where it is missing; a database in it keeps what it has. MetaSchedule reads it by
+        Created if it is missing; an existing database keeps its records. MetaSchedule reads it with
         ``JSONDatabase(work_dir=folder)``.
 
     Returns
     -------
     int
-        Results that were written.
+        The number of results written.
 
     Raises
     ------
@@ -150,17 +150,17 @@ def import_database(
     into: str | os.PathLike[str],
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
 ) -> int:
-    """Copy what MetaSchedule has measured into a file of records; the fastest decides at first.
+    """Copy MetaSchedule's measurements into a file of records; the fastest becomes the verdict.
 
     Parameters
     ----------
     folder : path
-        Where a `JSONDatabase` of this version of TVM wrote its two files.
+        The folder of the two files of a `JSONDatabase` of this version of TVM.
     into : path
-        A file of records, which keeps what it has, or one to be made.
+        A file of records to append to, or the path of a new file.
     target : tvm.target.Target, mapping, str or None
-        What it was measured for; None is this machine. Results that say another target are left
-        out, with a warning.
+        The target of the measurements; None is this machine. Results for another target are
+        skipped, with a warning.
 
     Returns
     -------
@@ -170,12 +170,12 @@ def import_database(
     Raises
     ------
     RecordError
-        MetaSchedule cannot read the folder, nothing can be used, or `into` cannot be written.
+        MetaSchedule cannot read the folder, no result is usable, or `into` cannot be written.
     """
     made_for = as_target(target)
     try:
         database = JSONDatabase(work_dir=os.fspath(folder), allow_missing=False)
-    except Exception as error:  # TVM raises several classes, by what is wrong
+    except Exception as error:  # TVM raises several classes
         raise RecordError(
             f"a database of MetaSchedule's cannot be read: {telling(error)}", where=str(folder)
         ) from error

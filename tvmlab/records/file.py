@@ -1,8 +1,8 @@
-"""The file of tuning records: what was measured, kept line by line as it is measured.
+"""The file of tuning records: each measurement is appended as a line.
 
-Each line is written while no other process writes or reads, and synchronized with the disk, so
-several processes can use one file. A process that is killed during a write leaves a torn line,
-which the next writer ends and every reader leaves out.
+Each line is written under an exclusive lock, and synchronized with the disk, so
+several processes can use one file. A process that is killed during a write leaves a partial line,
+which the next writer terminates and every reader skips.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _KINDS = {one.__name__.lower(): one for one in (Workload, Result, Verdict)}
 
 
 def encode(entry: Workload | Result | Verdict) -> bytes:
-    """Return an entry as a line of JSON; raise ValueError or TypeError if that is not possible.
+    """Encode an entry as a line of JSON; raise ValueError or TypeError if that is impossible.
 
-    ``check`` is the first 16 hexadecimal digits of the SHA-256 of the object without it.
+    ``check`` is the first 16 hexadecimal digits of the SHA-256 of the object without ``check``.
     """
     text = json.dumps(
         entry.line(), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -46,7 +46,7 @@ def _checksum(text: bytes) -> bytes:
 
 
 def _decode(line: bytes) -> tuple[bytes, Workload | Result | Verdict]:
-    """Read a line's checksum and entry; raise ValueError if the line is damaged."""
+    """Parse a line's checksum and entry; raise ValueError if the line is damaged."""
     start, check, text = line[:10], line[10:26], b"{" + line[28:].rstrip()
     if start != _START or check != _checksum(text):
         raise ValueError("its checksum is wrong")
@@ -54,40 +54,40 @@ def _decode(line: bytes) -> tuple[bytes, Workload | Result | Verdict]:
         fields = json.loads(text)
         return check, _KINDS[fields["kind"]].of(fields)
     except (LookupError, TypeError, ValueError):
-        raise ValueError("it is of no known kind") from None
+        raise ValueError("its kind is unknown") from None
 
 
 class Records:
     """A file of tuning records.
 
     Each line is a JSON object: a workload (a function's text), a result (one measurement), or a
-    verdict (a decision about a function). Damaged lines are left out, with a warning.
+    verdict (a decision about a function). Damaged lines are skipped, with a warning.
 
     Parameters
     ----------
     path : path
-        The file; where it is missing, it is made by the first `append`.
+        The file; if it is missing, the first `append` creates it.
     existing : bool
         Whether a missing file is an error.
 
     Raises
     ------
     RecordError
-        The file cannot be read, or is no file of tuning records.
+        The file cannot be read, or is not a file of tuning records.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, existing: bool = False) -> None:
         if not isinstance(path, str | os.PathLike):
             raise RecordError(
-                f"{path!r} names no file of tuning records",
-                fix="give its path, or tvmlab.tuning.Records(path)",
+                f"{path!r} is not the path of a file of tuning records",
+                fix="pass a path, or tvmlab.tuning.Records(path)",
             )
         self.path = Path(path)
         if existing and not self.path.exists():
             raise RecordError(
                 "there is no such file of tuning records",
                 where=str(path),
-                fix="check the path; tvmlab.tune(..., records=...) makes the file",
+                fix="check the path; tvmlab.tune(..., records=...) creates the file",
             )
         self.entries: list[Workload | Result | Verdict] = []
         self._offset = self._number = 0
@@ -95,11 +95,11 @@ class Records:
         self.refresh()
 
     def __len__(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         return len(self.results())
 
     def refresh(self) -> None:
-        """Read what other processes have written since; raise RecordError as `Records` does."""
+        """Read new lines of other processes; raise RecordError as `Records` does."""
         if not self.path.exists():
             return
         with self._opened("rb", "read", fcntl.LOCK_SH) as file:
@@ -120,9 +120,9 @@ class Records:
                 self.entries.append(entry)
         if lines and not self._seen and not any(one.startswith(_START) for one in lines):
             raise RecordError(
-                "this is no file of tuning records: none of its lines is a record",
+                "this is not a file of tuning records: no line is a record",
                 where=str(self.path),
-                fix="give another path; tvmlab.tune makes the file",
+                fix="pass another path; tvmlab.tune creates the file",
             )
         if damaged:
             more = f" and {len(damaged) - _SHOWN} more" if len(damaged) > _SHOWN else ""
@@ -144,7 +144,7 @@ class Records:
             raise RecordError(
                 f"the file of tuning records cannot be {what}: {error.strerror or error}",
                 where=str(self.path),
-                fix="give the path of a file, in a folder that is there and can be written",
+                fix="pass the path of a file in an existing folder that you can write to",
             ) from error
 
     def append(self, *entries: Workload | Result | Verdict) -> int:
@@ -155,14 +155,14 @@ class Records:
         Raises
         ------
         RecordError
-            The file cannot be written, or JSON has no form for a field of an entry.
+            The file cannot be written, or JSON cannot represent a field of an entry.
         """
         fresh: dict[bytes, None] = {}
         for entry in entries:
             try:
                 data = encode(entry)
             except (TypeError, ValueError) as error:
-                raise RecordError(f"this is no record: {error}", where=str(self.path)) from error
+                raise RecordError(f"this is not a record: {error}", where=str(self.path)) from error
             if data[10:26] not in self._seen:
                 fresh[data] = None
         if fresh:
@@ -177,7 +177,7 @@ class Records:
         return len(fresh)
 
     def workload(self, module: IRModule | tirx.PrimFunc, name: str = "") -> str:
-        """Return the `workload_id` of a function, and keep its text if the file does not have it.
+        """Return the `workload_id` of a function, and store its text if the file does not have it.
 
         Raises
         ------
@@ -192,16 +192,16 @@ class Records:
 
     @property
     def workloads(self) -> dict[str, str]:
-        """The functions: from their `workload_id` to their names."""
+        """The functions' names by `workload_id`."""
         return {one.id: one.name for one in self.entries if isinstance(one, Workload)}
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts in the order of the file; the newest one holds."""
+        """The verdicts in the order of the file; the newest one applies."""
         return [one for one in self.entries if isinstance(one, Verdict)]
 
     def results(self, workload: str | None = None) -> list[Result]:
-        """Return the results, all of them or those of a function, in the order of the file."""
+        """Return all results, or those of one function, in the order of the file."""
         found = [one for one in self.entries if isinstance(one, Result)]
         return found if workload is None else [one for one in found if one.workload == workload]
 
@@ -211,22 +211,22 @@ class Records:
         Raises
         ------
         RecordError
-            The file does not hold the function, or this TVM cannot read its text.
+            The file does not contain the function, or this TVM cannot read its text.
         """
         held = (one for one in self.entries if isinstance(one, Workload) and one.id == workload)
         if (found := next(held, None)) is None:
-            raise RecordError("the records hold no such workload", where=str(self.path))
+            raise RecordError("the records do not contain this workload", where=str(self.path))
         try:
             return normalized(tvm.ir.load_json(found.module))
         except Exception as error:  # TVM raises several classes, by what is wrong
             raise RecordError(f"TVM cannot read a workload: {telling(error)}") from error
 
     def verdict(self, function: str, target: tvm.target.Target) -> Verdict | None:
-        """Return the last verdict on a function, by its `workload_id` as the rules lay it out."""
+        """Return the last verdict on a function, by its `workload_id` in the rules' layout."""
         return _newest(target, [one for one in self.verdicts if one.function == function])
 
     def best(self, workload: str, target: tvm.target.Target) -> Verdict | None:
-        """Return the last verdict on a function, by its `workload_id` as it is laid out now."""
+        """Return the last verdict on a function, by its `workload_id` in the current layout."""
         return _newest(target, [one for one in self.verdicts if one.workload == workload])
 
 
@@ -239,7 +239,7 @@ def _newest(target: tvm.target.Target, verdicts: list[Verdict]) -> Verdict | Non
 class Recorded:
     """The records that a compilation for one target uses: a `tvmlab.schedule.Tuned`.
 
-    Raises RecordError if the file is missing, is no file of records, or has none for the target.
+    Raises RecordError if the file is missing, is not a file of records, or has none for the target.
     """
 
     def __init__(
@@ -257,12 +257,12 @@ class Recorded:
             )
 
     def layout(self, func: tirx.PrimFunc) -> str | None:
-        """Return the layout that was decided on for a function's operator, or None."""
+        """Return the verdict's layout for a function's operator, or None."""
         verdict = self._records.verdict(workload_id(func), self._target)
         return None if verdict is None else verdict.layout
 
     def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
-        """Schedule a function as was decided; None where the rule stays."""
+        """Schedule a function by its verdict; None if the rule stays."""
         found = self._records.best(workload_id(func), self._target)
         self._knew = self._knew or found is not None
         if found is None or found.trace is None:
@@ -274,11 +274,11 @@ class Recorded:
             return None
 
     def done(self) -> None:
-        """Warn if the records knew none of the functions."""
+        """Warn if the records have no verdict on any function."""
         if not self._knew:
             self._warn(
-                " decides about none of the functions of this module: it was made for another one, "
-                "or tuning was interrupted: call tvmlab.tune again"
+                " has no verdict on any function of this module: it is for another module, "
+                "or tuning was interrupted; call tvmlab.tune again"
             )
 
     def _warn(self, what: str) -> None:

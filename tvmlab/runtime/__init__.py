@@ -1,1 +1,1 @@
-"""What `compile` returns, and all that runs, saves, sends, measures or profiles it."""
+"""The result of `compile`, and everything that runs, saves, sends, measures or profiles it."""

@@ -1,4 +1,4 @@
-"""Running packages without Python: the C++ program of `native/deploy`, for any processor.
+"""Run packages without Python: the C++ program of `native/deploy`, for any processor.
 
 The program needs the headers and the library of tvm-ffi, and TVM's runtime, from pip's wheels.
 """
@@ -29,20 +29,20 @@ def program(
     packages: Path | str | None = None,
     folder: Path | str | None = None,
 ) -> Path:
-    """Build a program that runs packages, or reuse what was built before; return its path.
+    """Build a program that runs packages, or reuse an earlier build; return its path.
 
     Parameters
     ----------
     name : {"deploy", "smallest"}
         ``"deploy"`` checks a package, reads inputs from ``.npy`` files and prints the top classes
-        and the time; ``"smallest"`` is the least that works, to be copied.
+        and the time; ``"smallest"`` is a minimal program to copy and extend.
     cross_compiler : str, optional
         The C++ compiler for another kind of processor, such as ``"aarch64-linux-gnu-g++"``.
     packages : path, optional
         The folder with ``tvm`` and ``tvm_ffi`` for the processor, see `packages`; by default
         those that this Python uses.
     folder : path, optional
-        Where programs are kept, as of `tvmlab.toolchain.build_with_cmake`.
+        Where programs are kept, as in `tvmlab.toolchain.build_with_cmake`.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def program(
         options.append(f"-DPACKAGES={Path(packages).resolve()}")
     if cross_compiler is not None:
         tool = toolchain.find_tool(cross_compiler)
-        # That it differs from this machine's is how CMake knows not to run what it builds.
+        # A system name that differs from this machine's tells CMake not to run what it builds.
         processor = tool.path.name.partition("-")[0]
         options += [
             f"-DCMAKE_CXX_COMPILER={tool.path}",
@@ -91,7 +91,7 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
         what = f"TVM's runtime for the processor {processor!r} is missing."
         fix = "Run `make cross`, which fetches that of aarch64; this machine's own is installed."
         raise ToolchainError(what, where=str(fetched), fix=fix)
-    # Named after what is in it: unpacked once.
+    # The name contains the checksum of the contents, so that they are unpacked only once.
     place = Path(folder or cache_dir() / "runtime") / wheels[0].stem
     try:
         if not (place / "whole").is_file():
@@ -102,6 +102,6 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
             (place / "whole").touch()
     except (OSError, zipfile.BadZipFile) as error:
         what = f"The runtime cannot be unpacked: {error}"
-        fix = "Run `make cross` again, and let TVMLAB_CACHE name a folder that can be written."
+        fix = "Run `make cross` again, and set TVMLAB_CACHE to a folder that can be written."
         raise ToolchainError(what, where=str(place), fix=fix) from error
     return place

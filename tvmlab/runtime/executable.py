@@ -1,4 +1,4 @@
-"""What `compile` returns: call it with arrays, time it, save it, load it again."""
+"""The result of `compile`: call it with arrays, time it, save it, load it again."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Executable:
     Attributes
     ----------
     target : tvm.target.Target
-        What it was compiled for.
+        The target that the module was compiled for.
     signature : Signature
         The inputs that a call takes.
     vm_executable : tvm.relax.VMExecutable or tvm.runtime.Module
         Upstream's object.
     work : mapping of str to tvmlab.schedule.Work
-        The work of a call of each compiled function.
+        The work of one call of each compiled function.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Executable:
         self.vm_executable, self.target, self.signature = built, target, signature
         self.work = dict(work or {})
         self._running: _VMSession | None = None
-        # Two threads in a virtual machine at once would end the process.
+        # Two threads that use one virtual machine at once would crash the process.
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Executable:
         Parameters
         ----------
         *inputs, **named : array
-            One per parameter, by place or by name, with the shape and dtype of the `signature`.
+            One per parameter, by position or by name, with the shape and dtype of the `signature`.
 
         Returns
         -------
@@ -84,29 +84,29 @@ class Executable:
         Raises
         ------
         InputError
-            An input does not fit.
+            An input does not match the signature.
         TargetError
-            This machine cannot run what the module was compiled for.
+            This machine cannot run code for the target.
         """
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
             return (self._running or self._start())(arrays)
 
     def summary(self) -> Summary:
-        """Return which rule scheduled which function; `PackageError` if it was loaded."""
+        """Return the rule that scheduled each function; `PackageError` for a loaded executable."""
         if self._summary is None:
             raise self._unknown()
         return self._summary
 
     def tir(self) -> tvm.ir.IRModule:
-        """Return the scheduled TIR functions of the CPU; the names and errors are `summary`'s."""
+        """Return the scheduled TIR functions of the CPU, under the names that `summary` lists."""
         if self._tir is None:
             raise self._unknown()
         return self._tir
 
     def _unknown(self) -> PackageError:
-        what = "a saved executable does not tell how it was scheduled"
-        fix = "ask the executable that compile returned"
+        what = "a saved executable does not record how it was scheduled"
+        fix = "use the executable that compile returned"
         return PackageError(what, where=repr(self), fix=fix)
 
     def time(
@@ -122,14 +122,14 @@ class Executable:
             return measure(once, repeats=repeats, number=number)
 
     def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> profiling.Profile:
-        """Measure where the time of ``main`` goes; see `tvmlab.profiling.profile`."""
+        """Measure the time of each function of ``main``; see `tvmlab.profiling.profile`."""
         return profiling.profile(self, *inputs, repeats=repeats, **named)
 
     @contextlib.contextmanager
     def _ready(
         self, inputs: tuple[Any, ...], named: dict[str, Any]
     ) -> Iterator[tuple[_VMSession, list[Any]]]:
-        """Give a block the virtual machine to itself, and the inputs on its device."""
+        """Lock the virtual machine for a block, and copy the inputs to its device."""
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
             running = self._running or self._start()
@@ -150,7 +150,7 @@ class Executable:
         Parameters
         ----------
         path : path
-            The file, whose name ends in ``.so``. It appears whole or not at all.
+            The file, whose name ends in ``.so``. It is written completely or not at all.
         cross_compiler, cross_compiler_options : str
             The C++ compiler that links for another kind of processor, such as
             ``"aarch64-linux-gnu-g++"``, and options for it, quoted as for a shell.
@@ -167,10 +167,10 @@ class Executable:
         return self.write(Path(path), cross_compiler, cross_compiler_options)
 
     def write(self, path: Path, cross_compiler: str | None = None, options: str = "") -> Path:
-        """Write the file of `save` under any name; ``tvm.runtime.load_module`` needs ``.so``."""
+        """Write the package of `save` under any name; ``tvm.runtime.load_module`` needs ``.so``."""
         from .. import __version__
 
-        if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
+        if isinstance(self.vm_executable, tvm.runtime.Module):  # it comes from load_executable
             what = "an executable that was loaded from a file cannot be saved again"
             raise PackageError(what, where=str(path), fix="copy the file that it was loaded from")
         versions = {"tvmlab": __version__, "tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
@@ -191,26 +191,26 @@ class Executable:
         absent = missing_features(self.target)
         if absent := absent or ("" if device.exist else f"a {self.target.kind.name} device"):
             what = f"this machine cannot run the module: it lacks {absent}"
-            fix = "compile by leaving the target out, or run the saved module where the target is"
+            fix = "compile without a target, or run the saved module on a machine of that kind"
             raise TargetError(what, where=spelled(self.target), fix=fix)
         self._running = _VMSession(self.vm_executable, device, self.signature)
-        # Return to the system what compiling and loading freed: four times ResNet-50's weights.
-        with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
+        # Return the memory that compiling and loading freed: 4 times ResNet-50's weights.
+        with contextlib.suppress(AttributeError):  # only glibc has the function, and needs the call
             ctypes.CDLL(None).malloc_trim(0)
         return self._running
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:
-    """Read what `Executable.save` wrote. It is code: load only packages whose source you trust.
+    """Load a package that `Executable.save` wrote. It is code: load only packages that you trust.
 
     Raises
     ------
     PackageError
         The file is missing, damaged, of another format, or made for another machine.
     TargetError
-        The file is whole, and this TVM does not know its target.
+        The file is intact, but this TVM does not know its target.
     ToolchainError
-        It has parts for the accelerator of `tvmlab.npu`, whose simulator cannot be built here.
+        It uses the accelerator of `tvmlab.npu`, whose simulator cannot be built here.
     """
     path = Path(path)
     found = package.describe(path)
@@ -220,15 +220,15 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     if on_cpu and (alien := other_processor(made)):
         raise _not_loaded(path, made, f"it is for {alien}")
     if found.versions["tvm"].split(".")[:2] != tvm.__version__.split(".")[:2]:
-        what = f"compiled with TVM {found.versions['tvm']}, and this is {tvm.__version__}"
+        what = f"compiled with TVM {found.versions['tvm']}, but this is {tvm.__version__}"
         advice = f"{path} was {what}: if it does not run, compile the model again"
         warnings.warn(advice, RuntimeWarning, stacklevel=2)
     library.load_runtimes(found.runtimes)
     if on_cpu:
-        host_target()  # sets the host's threads before the first kernel runs
+        host_target()  # sets the number of threads before the first kernel runs
     try:
         module = library.load(path)
-    except Exception as error:  # the system's loader, in words of its own
+    except Exception as error:  # the system's loader, with its own message
         raise _not_loaded(path, made, telling(error)) from error
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
 
@@ -245,7 +245,7 @@ class _VMSession:
     def __init__(self, built: Any, device: Any, signature: Signature) -> None:
         self.device = device
         self.machine = relax.VirtualMachine(built, device)
-        # Looked up once: a look-up costs more than the rest of a small network's call in Python.
+        # Looked up once, because a look-up costs more than the rest of a small network's call.
         self.main = self.machine["main"]
         self._dtypes = [value.dtype for value in signature.inputs]
         self._buffers: list[Any] = [None] * len(self._dtypes)
@@ -280,9 +280,9 @@ class _VMSession:
 
 
 def _seen(tensor: Any) -> np.ndarray | None:
-    """View a tensor as an array; None where NumPy cannot, as on a GPU or at bfloat16."""
+    """View a tensor as an array; None if NumPy cannot, as on a GPU or for bfloat16."""
     try:
         array = np.from_dlpack(tensor)
     except (RuntimeError, BufferError):
         return None
-    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
+    return array if array.flags.writeable else None  # NumPy 2.0 returns read-only arrays

@@ -1,4 +1,4 @@
-"""The shared library of an executable: linked, written as a package, and loaded again."""
+"""Link the shared library of an executable, write it as a package, and load it again."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = ["SIMULATED", "load", "load_runtimes", "modules", "runtimes", "write"]
 SIMULATED = "tvmlab_npu"
 _MADV_PAGEOUT = 21  # of Linux's madvise, which Python's mmap does not name
 # File descriptor 2 belongs to the whole process: without the lock, two threads that redirect it at
-# the same time would put back each other's file.
+# the same time could each restore the other's file.
 _STDERR_LOCK = threading.Lock()
 
 
 def write(
     built: Any, path: Path, description: Description, compiler: str | None, options: str
 ) -> None:
-    """Link an executable and write it as a package; the file appears whole or not at all."""
+    """Link an executable and write it as a package, completely or not at all."""
     with written(path, PackageError) as part:
         try:
             words = shlex.split(options)
@@ -63,14 +63,14 @@ def _not_linked(
         debian = f"apt-get install g++-{name.removesuffix('-g++').replace('_', '-')}"
         fix = f'pass cross_compiler="{name}", or --cross-compiler {name} (Debian: {debian})'
     reason = next((line for line in output.splitlines() if ": " in line), output)
-    if not (compiler or cc.get_cc()):  # TVM reports a type error
-        reason = "no compiler is here"
+    if not (compiler or cc.get_cc()):  # TVM reports a misleading type error
+        reason = "there is no C++ compiler"
     what = f"the library could not be linked: {reason}"
     return ToolchainError(what, where=f"{path}, for {spelled(target)}", fix=fix)
 
 
 def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
-    """Load the library of a package that `tvmlab.package.describe` has checked."""
+    """Load the library of a package after `tvmlab.package.describe` has checked it."""
     with tempfile.TemporaryDirectory() as folder, _without_scope_lines():
         copy = shutil.copyfile(path, Path(folder) / "package.so")
         module = tvm_ffi.load_module(str(copy), keep_module_alive=False)
@@ -79,11 +79,11 @@ def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
 
 
 def _page_out(library: Path) -> None:
-    """Drop a library's pages from memory, because TVM has copied the constants out of them."""
+    """Drop a library's pages from memory, because TVM has copied the constants from them."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         if line.endswith(str(library)):
             first, last = (int(address, 16) for address in line.split()[0].split("-"))
-            # A kernel before Linux 5.4 refuses, and the pages stay.
+            # A kernel before Linux 5.4 returns an error, and the pages stay.
             length = ctypes.c_size_t(last - first)
             ctypes.CDLL(None).madvise(ctypes.c_void_p(first), length, _MADV_PAGEOUT)
 
@@ -104,7 +104,7 @@ def runtimes(built: Any) -> list[str]:
 def load_runtimes(kinds: Iterable[str]) -> None:
     """Load the libraries that an executable's modules need."""
     if SIMULATED in kinds:
-        from ..npu import simulator  # Here: most executables do not need it.
+        from ..npu import simulator  # imported here, because most executables do not need it
 
         simulator.load()
 

@@ -10,7 +10,7 @@ checksum     4 bytes  CRC-32 of everything before it
 magic        8 bytes  ``TVMLAB``, a null character and the number of the format
 ===========  =======  ==============================================================
 
-Numbers are little-endian. This module needs no TVM, and runs nothing of what it reads.
+Numbers are little-endian. This module does not import TVM, and executes nothing that it reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Description:
     Attributes
     ----------
     inputs, outputs : tuple of Input, tuple of Output
-        Those of a call.
+        The inputs and outputs of a call.
     target : dict
         The target that the model was compiled for, as TVM writes targets in JSON.
     versions : dict of str to str
@@ -75,9 +75,9 @@ class Description:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that does not end in ``.so``, because TVM finds a file's format by its name."""
+    """Reject a name that does not end in ``.so``, from which TVM infers the file's format."""
     if path.suffix != ".so":
-        what = "a package is a shared library, and its name ends in .so"
+        what = "a package is a shared library, so its name has to end in .so"
         better = path.with_suffix(".so").name if path.name else "model.so"
         raise PackageError(what, where=str(path), fix=f'save it as "{better}"')
 
@@ -102,7 +102,7 @@ def describe(path: str | os.PathLike[str]) -> Description:
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character
-        why, fix = getattr(error, "strerror", error), "give a file that you may read"
+        why, fix = getattr(error, "strerror", error), "check the permissions of the file"
         what = f"the file cannot be read: {why}"
         if isinstance(error, FileNotFoundError):
             what, fix = "there is no such file", "check the path"

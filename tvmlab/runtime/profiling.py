@@ -1,9 +1,9 @@
-"""Where the time of a compiled network goes, function by function.
+"""Measure the time of each function of a compiled network.
 
-TVM 0.27's virtual machine calls an *instrument*, a function, before and after each of its calls.
-The instrument is in C++ (`tvmlab/native/recorder`), because one in Python converts all arguments
-within the time that is measured. Timing the functions one by one is no alternative: each would find
-its inputs in the caches, and the sum would be too small.
+TVM 0.27's virtual machine calls an *instrument* function before and after each of its calls.
+The instrument is in C++ (`tvmlab/native/recorder`), because a Python function would convert all
+arguments within the measured time. Timing the functions one by one is no alternative: each would
+find its inputs in the caches, and the sum would be too small.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import plot
-from ...errors import InputError, TargetError, TvmlabError
-from ...schedule import Work
-from ...support import toolchain
-from ...support.files import written
-from ...support.wording import table
-from ..library import SIMULATED, modules
-from ..timing import Measurement, expect_counts, peak_bandwidth, peak_flops, unit_of
-from . import flame
+from .. import plot
+from ..errors import InputError, TargetError, TvmlabError
+from ..schedule import Work
+from ..support import toolchain
+from ..support.files import written
+from ..support.wording import table
+from .library import SIMULATED, modules
+from .timing import Measurement, expect_counts, peak_bandwidth, peak_flops, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..executable import Executable
+    from .executable import Executable
 
 __all__ = ["MACHINE", "SOURCE", "Event", "Profile", "Row", "events", "profile"]
 
-#: The row of the virtual machine itself: checking inputs, allocating, dispatching.
+#: The row of the virtual machine itself: input checks, allocation, dispatch.
 MACHINE = "virtual machine"
 #: The recorder's source.
-SOURCE = Path(__file__).resolve().parents[2] / "native" / "recorder" / "recorder.cc"
+SOURCE = Path(__file__).resolve().parents[1] / "native" / "recorder" / "recorder.cc"
 
 _BUILTIN = "vm.builtin."
-# Short runs are repeated for so long, but no more than so often, to take the median of many.
+# Short runs are repeated this long, but at most this often; the median counts.
 _SAMPLE_NANOSECONDS, _MOST_RUNS = 2_000_000, 100
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _WIDTH = 40
@@ -77,19 +76,19 @@ class Row:
     name : str
         The function, or `MACHINE` for the virtual machine itself.
     kind : str
-        The rule that scheduled it, ``"accelerator"`` (the time is then its simulator's on this
+        The rule that scheduled it, ``"accelerator"`` (with the time of its simulator on this
         processor), ``"virtual machine"``, or ``"other"``.
     calls : int
         Calls per run.
     seconds, share : float
-        The median over the runs, and its share of the whole run's time, 0 to 1.
+        The median over the runs, and its share of the total time of a run, 0 to 1.
     operations, dtype : int or None, str
         Arithmetic on elements (`tvmlab.schedule.Work`), and the dtype of most of it.
     bytes : int
-        Inputs, weights and outputs of each call, as whole tensors.
+        Inputs, weights and outputs of each call, counted as whole tensors.
     of_peak, of_bandwidth : float or None
-        The shares of this machine's operations and bytes per second; the latter is above 1 if the
-        data was in a cache. None if there are none, or the peak of the dtype is not measured.
+        The shares of this machine's operations and bytes per second; the latter exceeds 1 if the
+        data was in a cache. None if there are none, or if the peak of the dtype is not measured.
     tensors : tuple of str
         Dtype and shape of each tensor of the first call, such as ``"float32 1x3x224x224"``;
         outputs come last.
@@ -120,20 +119,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a compiled network goes; print it for a table.
+    """The time of each function of a compiled network; print it for a table.
 
     Attributes
     ----------
     rows : tuple of Row
-        The longest first.
+        The rows with the longest times first.
     whole, watched : tvmlab.bench.Measurement
-        Runs without the clock, and with it, interleaved.
+        Runs without the recorder, and with it, interleaved.
     target : str
-        The target that it was compiled for.
+        The target that the network was compiled for.
     peaks, bandwidth : dict of str to float, float
-        The most operations per second of this machine by dtype, and bytes of its memory.
+        This machine's peak operations per second by dtype, and its memory bytes per second.
     run : tuple of tvmlab.profiling.Event
-        The watched run with the median time: itself, then its calls in order.
+        The recorded run with the median time: the run itself, then its calls in order.
     """
 
     rows: tuple[Row, ...]
@@ -146,18 +145,18 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """The median time of the runs without the clock."""
+        """The median time of the runs without the recorder."""
         return self.whole.median
 
     @property
     def overhead(self) -> float:
-        """The median share that the clock adds to the time of a run."""
+        """The median share that the recorder adds to the time of a run."""
         pairs = zip(self.watched.samples, self.whole.samples, strict=True)
         return statistics.median(watched / plain for watched, plain in pairs) - 1
 
     @property
     def covered(self) -> float:
-        """The sum of the rows over the whole: about 1 on a quiet machine."""
+        """The sum of the rows over the total time: about 1 on a quiet machine."""
         return sum(row.seconds for row in self.rows) / self.seconds
 
     @property
@@ -174,31 +173,41 @@ class Profile:
         return "\n".join([table(head, rows), *_below(self)])
 
     def data(self) -> dict[str, Any]:
-        """Return everything but the run as plain values for JSON, by the names of attributes."""
+        """Return all fields except the run as plain values for JSON, by the names of attributes."""
         more = {name: getattr(self, name) for name in ("seconds", "overhead", "covered")}
         return asdict(replace(self, run=())) | more
 
     def trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the median run as JSON that Perfetto (ui.perfetto.dev) and Chrome open.
 
-        Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
+        Raises `TvmlabError` if the file cannot be written; it is written completely or not at all.
         """
         about = {"target": self.target, "seconds": self.seconds}
         content = {"traceEvents": events(self), "displayTimeUnit": "ms", "otherData": about}
         return _save(path, json.dumps(content, indent=1, allow_nan=False))
 
     def flame(self, path: str | os.PathLike[str]) -> Path:
-        """Write the median run as a flame graph: each call on its caller, as wide as its time.
+        """Write the median run as folded stacks, the text format of flame graphs.
 
-        Raises `TvmlabError` if the file, which appears whole or not at all, cannot be written.
+        Each line has a call, below its callers, and the nanoseconds that it spends in itself.
+        Open the file in speedscope (www.speedscope.app), or draw it with Gregg's flamegraph.pl.
+        Raises `TvmlabError` if the file cannot be written; it is written completely or not at all.
         """
-        return _save(path, flame.svg(flame.frames(self.run, self.kinds)))
+        stack: list[str] = []
+        own: Counter[str] = Counter()
+        for event in self.run:
+            del stack[event.depth :]
+            if stack:
+                own[";".join(stack)] -= event.nanoseconds
+            stack.append("".join(c if c.isprintable() and c != ";" else "?" for c in event.name))
+            own[";".join(stack)] += event.nanoseconds
+        return _save(path, "".join(f"{calls} {max(time, 0)}\n" for calls, time in own.items()))
 
     def bars(self, most: int = 12) -> Figure:
-        """Draw the longest `most` rows as bars, and the others as one bar."""
+        """Draw the longest `most` rows as bars, and all other rows as one bar."""
         shown, rest = self.rows[:most], self.rows[most:]
         factor, unit = unit_of(self.seconds)
-        # Its place keeps a row apart from others whose names begin alike.
+        # The index distinguishes rows whose shortened names are equal.
         values = {
             f"{place}. {row.name}"[:_WIDTH]: row.seconds / factor
             for place, row in enumerate(shown, 1)
@@ -208,14 +217,14 @@ class Profile:
         return plot.bars(values, unit=unit, title="Where the time goes")
 
     def roofline(self) -> Figure:
-        """Draw the rows of the dtype with the most operations below the limits of this machine.
+        """Draw the rows of the dtype with the most operations in this machine's roofline.
 
         Raises `InputError` if no row computes in a dtype whose peak is measured.
         """
         rows = [row for row in self.rows if row.of_peak and row.operations]
         if not rows:
             what = "no function computes in a dtype whose peak is measured"
-            fix = "profile a network whose sums are float32, float64 or products of int8"
+            fix = "profile a network that computes in float32, float64 or int8"
             raise InputError(what, where="Profile.roofline", fix=fix)
         done: Counter[str] = Counter()
         for row in rows:
@@ -301,23 +310,23 @@ def events(profile: Profile) -> list[dict[str, Any]]:
 def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
     """Measure the time of each function of an executable's ``main``.
 
-    The machine's limits are measured the first time that a process profiles. No row includes what
-    the clock costs (`Profile.overhead`).
+    The machine's limits are measured the first time that a process profiles. No row includes the
+    overhead of the recorder (`Profile.overhead`).
 
     Parameters
     ----------
     executable : tvmlab.Executable
         From `tvmlab.compile` or `tvmlab.load_executable`, for a CPU.
     *inputs, **named : array
-        As in a call of it.
+        The inputs, as in a call.
     repeats : int
-        Samples with the clock, interleaved with as many without. A sample of a network that takes
-        less than 2 ms is several runs, at most 100.
+        Samples with the recorder, interleaved with as many without. A sample of a network that
+        takes less than 2 ms is several runs, at most 100.
 
     Raises
     ------
     InputError
-        An input does not fit, or `repeats` is below 1.
+        An input does not match, or `repeats` is below 1.
     TargetError
         The executable is for a GPU, or for another processor than this one.
     ToolchainError
@@ -325,8 +334,8 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     """
     expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":
-        what = f"only a CPU's functions are timed one by one, not {executable.target.kind}'s"
-        fix = "use the profiler of the device's maker, or compile for the CPU"
+        what = f"the profiler supports only CPUs, not the target kind {executable.target.kind}"
+        fix = "use the profiler of the device's vendor, or compile for the CPU"
         raise TargetError(what, where=repr(executable), fix=fix)
     with executable._ready(inputs, named) as (running, tensors):
         recording = record(running.machine, running.main, tensors, repeats=repeats)
@@ -351,7 +360,7 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
 
 @cache
 def peak(dtype: str) -> float | None:
-    """Measure this machine's operations per second once; None if no loop measures the dtype."""
+    """Measure this machine's operations per second once; None if there is no loop for the dtype."""
     try:
         return peak_flops(dtype)
     except InputError:
@@ -362,14 +371,14 @@ bandwidth = cache(peak_bandwidth)
 
 
 def _middle(runs: tuple[Run, ...]) -> Run:
-    """Return the run with the median time, the shorter one of two."""
+    """Return the run with the median time; of an even number, the shorter one."""
     return sorted(runs, key=lambda run: run[0].nanoseconds)[(len(runs) - 1) // 2]
 
 
 def _rows(
     recording: Recording, work: Mapping[str, Work], simulated: Collection[str]
 ) -> tuple[Row, ...]:
-    """Add up each function's calls in each run, and take the medians."""
+    """Sum each function's calls per run, and take the medians over the runs."""
     sums: dict[str, list[tuple[int, int, int]]] = {}  # a run's calls, nanoseconds and bytes
     for run in recording.watched:
         alone: dict[str, tuple[int, int, int]] = {}
@@ -382,7 +391,7 @@ def _rows(
     rows = []
     for name, runs in sums.items():
         calls, time, size = map(statistics.median, zip(*runs, strict=True))
-        # A clock that stood still has seen less than its step.
+        # A measured time of 0 means less than the clock's resolution.
         seconds = max(time, 1) / 1e9
         known = work.get(name, Work(None, "", ""))
         operations = None if known.operations is None else round(calls) * known.operations
@@ -408,7 +417,7 @@ def _rows(
 
 
 def _left(recording: Recording) -> float:
-    """Return the nanoseconds of the virtual machine itself: a run without its functions."""
+    """Return the time of the virtual machine itself: that of a run without its functions."""
     watched = min(run[0].nanoseconds for run in recording.watched) - min(recording.plain)
     left = statistics.median(
         run[0].nanoseconds - sum(event.nanoseconds for event in _functions(run))
@@ -418,7 +427,7 @@ def _left(recording: Recording) -> float:
 
 
 def _functions(run: Run) -> list[Event]:
-    """Leave out the run, functions of Relax, which only call, and the machine's builtins."""
+    """Leave out the run, Relax functions, which only call others, and the machine's builtins."""
     return [
         event
         for event, after in zip(run, [*run[1:], None], strict=True)
@@ -444,7 +453,7 @@ def _library() -> Any:
 
 
 def record(machine: Any, main: Any, inputs: Sequence[Any], *, repeats: int) -> Recording:
-    """Run a function of a virtual machine, alternately with and without the clock."""
+    """Run a function of a virtual machine, alternately with and without the recorder."""
     tell, run, take = _library().make()
 
     def runs(instrument: Any, number: int) -> list[Run]:
@@ -455,7 +464,7 @@ def record(machine: Any, main: Any, inputs: Sequence[Any], *, repeats: int) -> R
         return _runs([str(name) for name in names], data)
 
     try:
-        # The first run of each kind does more than the others: it allocates.
+        # The first run of each kind is slower, because it allocates memory.
         runs(tell, 1)
         runs(None, 1)
         once = min(run[0].nanoseconds for run in runs(None, 3))
@@ -467,13 +476,13 @@ def record(machine: Any, main: Any, inputs: Sequence[Any], *, repeats: int) -> R
             watched += runs(tell, number)
     finally:
         machine.set_instrument(None)
-        names, tensors, _ = take()  # with the events of a run that failed
+        names, tensors, _ = take()  # clears the events of a run that failed
     shapes = {str(name): tuple(map(str, each)) for name, each in zip(names, tensors, strict=True)}
     return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
 
 
 def _runs(names: Sequence[str], data: bytes) -> list[Run]:
-    """Read the recorder's events, five numbers each, the first of them that of a name."""
+    """Parse the recorder's events: five numbers per event, the first one the index of a name."""
     found: list[list[Event]] = []
     for name, depth, start, end, size in np.frombuffer(data, np.int64).reshape(-1, 5).tolist():
         if depth == 0:

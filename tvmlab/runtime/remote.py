@@ -1,4 +1,4 @@
-"""Running a package on another machine: upload it to an RPC server, call it and time it there.
+"""Run a package on another machine: upload it to an RPC server, call it and time it there.
 
 `tvmlab rpc-server` starts a server, which clients reach through a tracker (`tvmlab rpc-tracker`) or
 by its address. TVM's RPC has no password and no encryption, so use it on trusted networks only.
@@ -26,8 +26,8 @@ __all__ = ["RemoteExecutable"]
 
 _Result = TypeVar("_Result")
 
-# How long a server can take to be free and to shake hands, and the message that a session has
-# ended to arrive.
+# Time limits: for a server to be free, for the handshake, and for the message that a session
+# has ended.
 _PATIENCE_SECONDS, _GRACE_SECONDS = 30.0, 10.0
 # A sample takes at least this long, so that the clock's resolution does not matter.
 _SAMPLE_MILLISECONDS = 2
@@ -36,26 +36,26 @@ _SAMPLE_MILLISECONDS = 2
 class RemoteExecutable:
     """A package that runs on an RPC server.
 
-    Use it in a ``with`` block, or call `close`: until then the server serves no other client.
+    Use it in a ``with`` block, or call `close`. Until then, the server serves no other client.
 
     Parameters
     ----------
     path : path
         A file that `tvmlab.Executable.save` wrote.
-    tracker, server : str
+    The ``host:port`` of a tracker, which assigns a free server, or of a server without a tracker.
         The ``host:port`` of a tracker, which names a free server, or of a server without a tracker.
     key : str
         The server's key.
     session_seconds : float
-        The longest time that the server is reserved. Then it ends whatever runs.
+        The longest time that the server is reserved. Then the server ends the session.
 
     Raises
     ------
     PackageError
         The file is missing or damaged.
     RemoteError
-        An address is malformed, nothing answers, no server of the key is known or free, or the
-        server cannot run the package.
+        An address is malformed, there is no answer, no server of the key is registered or free, or
+        the server cannot run the package.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class RemoteExecutable:
         Raises
         ------
         InputError
-            An input does not fit; `tvmlab.errors.OutOfRangeError` where an index is outside.
+            An input does not match; `tvmlab.errors.OutOfRangeError` if an index is out of range.
         RemoteError
-            The call failed on the server; or the connection is lost or the session is over, and
-            further calls fail.
+            The call failed on the server. If the connection is lost or the session is over, further
+            calls fail, too.
         """
 
         def run() -> Any:
@@ -123,14 +123,14 @@ class RemoteExecutable:
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
     ) -> Measurement:
-        """Time ``main`` by the server's clock; the time to send arrays is not part of it.
+        """Time ``main`` with the server's clock; the time to send arrays is not included.
 
         Parameters
         ----------
         *inputs, **named : array
             As in a call, with the same errors.
         repeats, number : int
-            The numbers of samples, and of calls per sample: by default as many as take 2 ms.
+            The number of samples, and of calls per sample; by default, as many as take 2 ms.
         """
         expect_counts(repeats=repeats, number=number)
 
@@ -147,14 +147,14 @@ class RemoteExecutable:
         return Measurement(tuple(map(float, self._run(inputs, named, run))))
 
     def close(self) -> None:
-        """End the session, so that the server is free for others; further calls do nothing."""
+        """End the session, so that the server is free for others; closing again does nothing."""
         self._machine = self._device = None
 
     def _server(self, tracker: str | None, server: str | None, key: str) -> tuple[str, int, str]:
-        """Return the host and the port to connect to, and the key to send."""
+        """Return the host and port to connect to, and the key to send."""
         if (tracker is None) == (server is None):
-            fix = 'give tracker="127.0.0.1:9190", or the address that the server printed'
-            raise self._error("a tracker or a server is needed, and not both", fix)
+            fix = 'pass tracker="127.0.0.1:9190", or server= the address that it printed'
+            raise self._error("a tracker or a server is needed, not both", fix)
         if server is not None:
             return (*parse_address(server), key)
         known = Tracker(str(tracker), key)
@@ -167,7 +167,7 @@ class RemoteExecutable:
     def _run(
         self, inputs: tuple[Any, ...], named: dict[str, Any], run: Callable[[], _Result]
     ) -> _Result:
-        """Send the inputs and run something with them."""
+        """Send the inputs and run a function with them."""
         arrays = self.signature.bind(inputs, named)
 
         def send_and_run() -> _Result:
@@ -185,14 +185,14 @@ class RemoteExecutable:
             return self._answer(send_and_run, self._session_seconds)
 
     def _answer(self, ask: Callable[[], _Result], seconds: float) -> _Result:
-        """Ask the server for something, and wait no longer than some time."""
+        """Call a function of the server, with a time limit."""
         answer: Future[_Result] = Future()
 
         def wait() -> None:
             try:
                 answer.set_result(ask())
             except Exception as error:
-                # The traceback would keep the session and its tensors, and so reserve the server.
+                # The traceback would keep the session and its tensors alive, and the server busy.
                 answer.set_exception(error.with_traceback(None))
 
         threading.Thread(target=wait, daemon=True).start()
@@ -205,7 +205,7 @@ class RemoteExecutable:
         message = server_message(error)
         if not message or isinstance(error, RPCSessionTimeoutError) or message.startswith(DIED):
             raise self._lost(_words(error)) from error
-        # The error's class does not travel, but only checks in compiled code say what to do.
+        # RPC does not transfer the error's class, but only checks in compiled code include a fix.
         what, _, rest = message.partition("\n  where: ")
         where, _, fix = rest.partition("\n  to do: ")
         kind = OutOfRangeError if fix and self._machine is not None else RemoteError
@@ -225,13 +225,13 @@ class RemoteExecutable:
 
 
 def _words(error: BaseException) -> str:
-    """Say how a connection ended."""
+    """Describe how a connection ended."""
     why = server_message(error) or str(error).strip() or type(error).__name__
     if "sock.Connect" in why:
         return "no server answers at this address"
     if "cannot find server that matches key" in why:
         return "the server was started with another key, or its reservation has expired"
-    # Which of TVM's checks fails depends on what was under way when the connection ended.
+    # Which of TVM's checks fails depends on the operation during which the connection ended.
     if "kShutdown" in why or "RPCCode::kReturn" in why:
         why = "it ended the connection"
     return f"lost the connection to the server: {why}"
@@ -240,7 +240,7 @@ def _words(error: BaseException) -> str:
 def _fetch(machine: Any, *place: int) -> Any:
     """Copy the result of ``main``, or the field of a tuple at ``place``, to this machine.
 
-    The method ``get_outputs`` of TVM's machine would keep the session in a cycle of references.
+    TVM's method ``get_outputs`` would keep the session in a reference cycle.
     """
     count = machine["get_output_arity"]("main", *place)
     if count == -1:

@@ -30,7 +30,7 @@ class Input:
     name : str
         The parameter's name.
     shape : tuple of int or str
-        Sizes; a name is a size only known at run time, equal wherever the name is equal.
+        Sizes; a name is a size known only at run time, equal for equal names.
     dtype : str
         For example ``"float32"``.
     """
@@ -40,7 +40,7 @@ class Input:
     dtype: str
 
     def __str__(self) -> str:
-        """Write it like a declaration."""
+        """Format the input like a declaration."""
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
@@ -51,10 +51,10 @@ class Output:
     Attributes
     ----------
     name : str
-        What the model calls it; where it does not say, its place: ``"output_0"``, and of a tuple in
-        a tuple ``"output_0_1"``.
+        The name in the model; without one, its position: ``"output_0"``, or ``"output_0_1"`` for
+        a tuple in a tuple.
     shape : tuple of int or str, or None
-        Sizes; a text is a formula over sizes that are only known at run time. None where not even
+        Sizes; a string is a formula over sizes that are known only at run time. None if even
         the number of dimensions is known.
     dtype : str
         For example ``"float32"``; ``"shape"`` for a tuple of sizes.
@@ -65,26 +65,26 @@ class Output:
     dtype: str
 
     def __str__(self) -> str:
-        """Write it like a declaration."""
+        """Format the output like a declaration."""
         sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
         return f"{self.name}: {self.dtype}[{sizes}]"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs that a function takes, and the outputs that it gives, in order."""
+    """The inputs and outputs of a function, in order."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...] = ()
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
-        """Read the signature off a Relax function; `CompileError` for an unknown shape."""
+        """Read the signature of a Relax function; `CompileError` for an unknown shape."""
         inputs = []
         for param in func.params:
             where = f"main({param.name}: {param.ty})"
             if not isinstance(param.ty, relax.TensorType):
-                fix = "pass tensors: each field of a tuple as a parameter of its own"
+                fix = "pass each field of a tuple as a separate tensor parameter"
                 raise CompileError(
                     f"parameter {param.name!r} is not a tensor", where=where, fix=fix
                 )
@@ -95,25 +95,25 @@ class Signature:
                 raise CompileError(
                     f"parameter {param.name!r} is a tensor, and its shape is not known",
                     where=where,
-                    fix=f"give it: {fix}each size that is only known at run time",
+                    fix=f"set it: {fix}each size that is known only at run time",
                 )
             inputs.append(Input(param.name, _sizes(param.ty.shape), str(param.ty.dtype)))
         outputs = _outputs(func.ret_ty, "output")
         names = [str(name) for name in (func.attrs or {}).get(OUTPUT_NAMES, ())]
-        # A pass may have changed what comes out, and no two outputs can share a name in a file.
+        # A pass can change the outputs, and a file cannot contain two outputs of one name.
         if len(names) == len(outputs) == len(set(names)) and all(names):
             outputs = [replace(one, name=name) for one, name in zip(outputs, names, strict=True)]
         return cls(tuple(inputs), tuple(outputs))
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Put a call's arguments in order and check them, or raise `InputError`.
+        """Order a call's arguments and check them; raise `InputError` if they do not match.
 
-        An array that fits comes back as it is, whatever its strides.
+        A matching array is returned unchanged, whatever its strides.
         """
         if named or len(args) != len(self.inputs):
             args = self._in_order(args, named)
         sizes: dict[str, tuple[int, str]] = {}
-        # The comparison comes first because a call's time is counted in microseconds.
+        # This comparison comes first because a call's time is counted in microseconds.
         return [
             value
             if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
@@ -129,13 +129,13 @@ class Signature:
     def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [value.name for value in self.inputs]
         if len(args) > len(names):
-            raise self._error(f"{len(args)} inputs were given, {len(names)} are taken")
+            raise self._error(f"{len(args)} inputs were passed, expected {len(names)}")
         given = dict(zip(names, args, strict=False))
         for name, value in named.items():
             if name not in names:
                 raise self._error(f"there is no input named {name!r}")
             if name in given:
-                raise self._error(f"input {name!r} was given twice, by place and by name")
+                raise self._error(f"input {name!r} was passed twice, by position and by name")
             given[name] = value
         absent = [name for name in names if name not in given]
         if absent:
@@ -143,15 +143,15 @@ class Signature:
         return tuple(given[name] for name in names)
 
     def _check(self, declared: Input, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
-        """Check one array; `sizes` has each name's size, and the input that it comes from."""
-        # NumPy does not understand TVM's own tensors, and would wrap them as objects.
+        """Check one array; `sizes` maps a name to its size, and to the input that defined it."""
+        # NumPy does not support TVM's own tensors, and would wrap them as objects.
         is_tensor = isinstance(value, tvm.runtime.Tensor)
         try:
             array = value.numpy() if is_tensor else np.asarray(value)
         except Exception as error:  # ragged lists; tensors on a GPU, or that need a gradient
             raise self._error(
                 f"input {declared.name!r} cannot be read as an array: {error}",
-                fix="give a NumPy array",
+                fix="pass a NumPy array",
             ) from error
         if str(array.dtype) != declared.dtype:
             raise self._error(
@@ -164,7 +164,7 @@ class Signature:
             if isinstance(want, int):
                 fits &= size == want
                 continue
-            # The first size that a name meets becomes its value.
+            # The first size that a name is matched with becomes its value.
             meant, origin = sizes.setdefault(want, (size, declared.name))
             if size != meant:
                 fits = False
@@ -173,7 +173,7 @@ class Signature:
             raise self._error(
                 f"input {declared.name!r} has shape {array.shape}, "
                 f"not ({', '.join(map(str, declared.shape))}){known}",
-                fix="give it that shape; a model whose file leaves dimensions open can be "
+                fix="pass that shape; a model with unknown dimensions can be "
                 "compiled for another one: tvmlab.load(model, shapes=...)",
             )
         return array
@@ -184,7 +184,7 @@ class Signature:
 
 
 def _sizes(shape: Any) -> tuple[int | str, ...]:
-    """Read a shape; what is no number is written as text."""
+    """Convert a shape; sizes that are not numbers become strings."""
     return tuple(
         int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else _INT64.sub(r"\1", str(dim))
         for dim in shape
@@ -192,7 +192,7 @@ def _sizes(shape: Any) -> tuple[int | str, ...]:
 
 
 def _outputs(given: relax.Type, name: str) -> list[Output]:
-    """List what a value of this type consists of, by its places in it."""
+    """List the outputs of a value of this type, named by their positions in it."""
     fields = given.fields if isinstance(given, relax.TupleType) else [given]
     found = []
     for place, field in enumerate(fields):
@@ -205,19 +205,19 @@ def _outputs(given: relax.Type, name: str) -> list[Output]:
 
 
 def _output(given: relax.Type, name: str) -> Output:
-    """Describe a value of a type that is not a tuple."""
+    """Describe a value that is not a tuple."""
     if isinstance(given, relax.TensorType):
-        # Sizes can be known by a variable that stands for the whole shape: then they are not.
+        # If one variable stands for the whole shape, the sizes are unknown.
         known = isinstance(given.shape, relax.ShapeExpr)
         return Output(name, _sizes(given.shape.values) if known else None, str(given.dtype))
     if isinstance(given, relax.ShapeType):
         return Output(name, (given.ndim,) if given.ndim >= 0 else None, "shape")
-    dtype = getattr(given, "dtype", None)  # a number's type has one
+    dtype = getattr(given, "dtype", None)  # the type of a number has one
     return Output(name, None if dtype is None else (), "object" if dtype is None else str(dtype))
 
 
 def _dtype(name: str) -> np.dtype[Any] | None:
-    """Get NumPy's dtype; None where it has none, or might mean another one by the name."""
+    """Return NumPy's dtype; None if it has none, or if the name means another dtype in NumPy."""
     try:
         dtype = np.dtype(name)
     except TypeError:

@@ -1,8 +1,8 @@
-"""Timing that can be compared: warm-up, repeats, medians, and candidates interleaved in one run.
+"""Comparable timing: warm-up, repeats, medians, and candidates interleaved in one run.
 
 The speed of a machine drifts, so two programs timed one after the other are not comparable.
-`compare` interleaves the candidates and takes the ratio within each round. It waits before each
-turn until the idle threads of TVM, ONNX Runtime and OpenBLAS have gone to sleep.
+`compare` interleaves the candidates and computes the ratio within each round. Before each sample,
+it waits until the idle threads of TVM, ONNX Runtime and OpenBLAS are asleep.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 SAME_FORM = "every candidate takes and returns NumPy arrays"
 # A sample takes at least this long, so that the clock's resolution does not count.
 _SAMPLE_SECONDS = 2e-3
-# How long one look takes whether the process is idle, and how many looks are enough: a program
-# with a busy thread of its own never is.
+# The duration of one check whether the process is idle, and the largest number of checks: a program
+# with a busy thread of its own is never idle.
 _LOOK_SECONDS, _LOOKS = 0.01, 50
-# It makes a call long compared with the microseconds that waking the threads takes, and short
+# The loop makes a call long compared with the microseconds for waking the threads, but short
 # enough that some samples are not interrupted by other programs.
 _STEPS = 100_000
 _WEIGHT = 3  # the constant factor in the loop of dot products
@@ -54,7 +54,7 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """The interquartile range over the median: how noisy the machine was."""
+        """The interquartile range over the median, a measure of noise."""
         if len(self.samples) < 2:
             return 0.0
         quarters = statistics.quantiles(self.samples, n=4, method="inclusive")
@@ -86,7 +86,7 @@ class Comparison:
         return statistics.median(a / b for a, b in pairs)
 
     def __str__(self) -> str:
-        """Lay the results out as a table: median, spread, and the ratio to the last candidate."""
+        """Format the results as a table: median, spread, and the ratio to the last candidate."""
         last = list(self.runs)[-1]
         rows = [
             (name, _time(run.median), f"{run.spread:.0%}", f"{self.ratio(name, last):.2f}")
@@ -99,7 +99,7 @@ class Comparison:
 def measure(
     fn: Callable[[], object], *, warmup: int = 1, repeats: int = 10, number: int | None = None
 ) -> Measurement:
-    """Time a function without arguments; the numbers of calls are those of `compare`."""
+    """Time a function without arguments; parameters and samples are those of `compare`."""
     return compare({"run": fn}, warmup=warmup, repeats=repeats, number=number).runs["run"]
 
 
@@ -115,16 +115,16 @@ def compare(
     Parameters
     ----------
     candidates : mapping of str to callable
-        The functions. Give all of them the same number of threads.
+        The functions. All of them should use the same number of threads.
     *inputs : ndarray
-        The NumPy arrays that each candidate is called with; it has to return others, so that
+        The NumPy arrays that each candidate is called with; it has to return NumPy arrays, so that
         conversions count for all candidates.
     warmup : int
-        Calls of each candidate that are not counted.
+        Calls of each candidate before the timing begins.
     repeats : int
         Rounds.
     number : int, optional
-        Calls per sample; by default, each candidate's is doubled until its calls fill 2 ms.
+        Calls per sample; by default, each candidate's number is doubled until its calls take 2 ms.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def compare(
         A number is too small, or an input or a result is not a NumPy array.
     """
     if not candidates:
-        raise InputError("there is nothing to compare", fix="give at least one candidate")
+        raise InputError("there is nothing to compare", fix="pass at least one candidate")
     expect_counts(repeats=repeats, number=number, warmup=warmup)
     _expect_arrays("an input", inputs)
     calls = {name: partial(fn, *inputs) for name, fn in candidates.items()}
@@ -142,7 +142,7 @@ def compare(
             _expect_arrays(f"what {name} returns", fn())
         for _ in range(warmup):
             fn()
-    # Not taken from a warm-up call: the first call of a function often does more than the others.
+    # Not taken from a warm-up call, because the first call of a function is often slower.
     numbers = dict.fromkeys(calls, number or 1)
 
     def sample(name: str) -> float:
@@ -162,7 +162,7 @@ def interleave(
 ) -> Comparison:
     """Take one sample of each candidate per round.
 
-    Each round begins with another candidate, because a rest can make the next one faster.
+    Each round begins with another candidate, because a pause can speed up the next sample.
     """
     names = list(turns)
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -175,11 +175,11 @@ def interleave(
 
 
 def expect_counts(*, repeats: int, number: int | None = None, warmup: int = 0) -> None:
-    """Refuse numbers of calls and samples that nothing can be measured with."""
+    """Reject numbers of calls and samples that are too small."""
     counts = {"warmup": (warmup, 0), "repeats": (repeats, 1), "number": (number, 1)}
     for name, (value, least) in counts.items():
         if value is not None and value < least:
-            fix = f"give at least {least}"
+            fix = f"pass at least {least}"
             raise InputError(f"{name} is {value}", where="the samples to take", fix=fix)
 
 
@@ -187,7 +187,7 @@ def _expect_arrays(what: str, values: object) -> None:
     for value in values if isinstance(values, tuple) else (values,):
         if not isinstance(value, np.ndarray):
             what += f" is a {type(value).__name__}, not a NumPy array"
-            fix = "give every candidate NumPy arrays, and let it return NumPy arrays"
+            fix = "pass NumPy arrays, and let every candidate return NumPy arrays"
             raise InputError(what, where="bench.compare", fix=fix)
 
 
@@ -199,7 +199,7 @@ def _batch(fn: Callable[[], object], number: int) -> float:
 
 
 def _settle() -> None:
-    """Wait until the idle threads of the last run have gone to sleep."""
+    """Wait until the idle threads of the last run are asleep."""
     for _ in range(_LOOKS):
         before = time.process_time()
         time.sleep(_LOOK_SECONDS)
@@ -224,8 +224,8 @@ def _time(seconds: float) -> str:
 class PeakLoop:
     """A compiled loop of multiply-adds on registers; a call runs the loop once.
 
-    Each thread of TVM's pool computes ``x * 0.5 + 0.5`` for 12 or 24 vectors in registers, again
-    and again, without access to memory: that many independent ones keep the arithmetic units busy.
+    Each thread of TVM's pool computes ``x * 0.5 + 0.5`` for 12 or 24 vectors in registers,
+    repeatedly and without memory accesses: this many independent vectors saturate the units.
     For narrow integers the loop uses the dot-product instruction of the schedules.
 
     `flops` is the number of operations per call; a multiply-add counts as two.
@@ -233,12 +233,12 @@ class PeakLoop:
     Parameters
     ----------
     dtype : {"float32", "float64", "int8", "int16"}, optional
-        The type of the factors.
+        The dtype of the factors.
 
     Raises
     ------
     InputError
-        The dtype is another one, or the processor has no instruction for it.
+        The dtype is not supported, or the processor has no instruction for it.
     """
 
     def __init__(self, dtype: str = "float32") -> None:
@@ -249,7 +249,7 @@ class PeakLoop:
             what = f"there is no peak loop for {dtype!r} on this processor"
             raise InputError(what, fix='use "float32" or "float64"')
         held = "int32" if dot else dtype
-        # The number of threads is fixed when the pool starts, whatever the target says.
+        # The number of threads is fixed when the pool starts, whatever the target specifies.
         lanes = dot.lanes if dot else machine.lanes(dtype)
         shape = (runtime_threads(), machine.registers // 4 * 3, lanes)
         self.flops = 2 * math.prod(shape) * _STEPS * (dot.depth if dot else 1)
@@ -265,7 +265,7 @@ class PeakLoop:
 
 
 def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -> tirx.PrimFunc:
-    """Return the loop that replaces each vector by the step of it, again and again."""
+    """Return the loop that repeatedly replaces each vector by `step` of that vector."""
     (threads, chains, lanes), steps = shape, _STEPS
     every = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
 
@@ -288,7 +288,7 @@ def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -
 
 
 def _dot_product(dot: Dot, sums: Any) -> Any:
-    """Add dot products of the sums themselves."""
+    """Add dot products of the sums with themselves."""
     number, lanes = T.llvm_lookup_intrinsic_id(dot.llvm), dot.lanes * dot.depth
     weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes)
     given = (T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
@@ -318,7 +318,7 @@ def peak_bandwidth() -> float:
     outer, _, inner = schedule.get_loops(schedule.get_sblock("c"))
     schedule.parallel(outer)
     schedule.vectorize(inner)
-    # Ones, because all pages of zeros can be one page of memory.
+    # Ones, because the system can map all pages of zeros to a single page.
     arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
     loop = partial(tvm.compile(schedule.mod, target)["main"], *arrays)
     seconds = min(measure(loop, warmup=2, repeats=20, number=1).samples)

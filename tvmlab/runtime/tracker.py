@@ -1,8 +1,8 @@
-"""RPC: the commands that run a tracker and a server, and a client that never waits forever.
+"""RPC: the commands that run a tracker and a server, and a client with time limits.
 
 The tracker, the sessions of a server and the protocol are TVM's (``tvm/rpc``). TVM's own client has
 no time limits. TVM's loop around a server's sessions ends when a kernel crashes, and waits forever
-for a silent client; the loop here goes on, and tells the client how the kernel ended.
+for a silent client. The loop here continues, and reports to the client how the kernel ended.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from .library import load_runtimes
 __all__ = ["Tracker", "abilities_of", "doomed", "how_it_died", "parse_address", "serve"]
 __all__ += ["server_message", "track"]
 
-#: The name of the function by which an RPC server loads the runtimes that a package names.
+#: The name of the function with which an RPC server loads the runtimes of a package.
 LOAD_RUNTIMES = "tvmlab.load_runtimes"
-#: How long the other end of a connection has for each step of a handshake.
+#: The time limit for each step of a handshake.
 TALK_SECONDS = 15.0
-# The server looks every two seconds at what the tracker lists. If a client has reserved the server
-# and has not come after three looks, the server offers itself again.
+# Every two seconds, the server reads the tracker's list. If a client has reserved the server but
+# has not connected after three checks, the server registers again.
 _LOOK_SECONDS, _LOOKS = 2.0, 3
-#: How `how_it_died` begins.
+#: The beginning of the message of `how_it_died`.
 DIED = "the kernel ended its process"
 _PR_SET_PDEATHSIG = 1
 _REASONS = {
-    "SIGSEGV": ": it reached outside of its tensors",
-    "SIGBUS": ": it reached outside of its tensors",
+    "SIGSEGV": ": it accessed memory outside of its tensors",
+    "SIGBUS": ": it accessed memory outside of its tensors",
     "SIGILL": ": this processor lacks an instruction that it uses",
     "SIGKILL": ": the system may have run out of memory",
 }
@@ -68,7 +68,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _listen(host: str, port: int, what: str) -> socket.socket:
-    """Listen until Ctrl-C or SIGTERM at one address, or at all of this machine for ``0.0.0.0``."""
+    """Listen at one address, or at all of this machine for ``0.0.0.0``, until Ctrl-C or SIGTERM."""
     try:
         listener = socket.create_server((host, port))
     except (OSError, OverflowError) as error:
@@ -82,12 +82,12 @@ def _listen(host: str, port: int, what: str) -> socket.socket:
 
 
 def _end(*_: object) -> None:
-    """End this process, its session, and the folder in which TVM keeps the session's files."""
+    """End this process and its session, and delete the folder with TVM's files of the session."""
     for session in multiprocessing.active_children():
         session.kill()
         session.join()
     TempDirectory.remove_tempdirs()
-    os._exit(0)  # an exception would be lost in a fork, and end no session
+    os._exit(0)  # a forked process would ignore an exception, and not end its session
 
 
 def track(host: str, port: int) -> None:
@@ -95,9 +95,9 @@ def track(host: str, port: int) -> None:
     need("tornado", extra="tune")
     from tvm.rpc import tracker
 
-    # A client that stops waiting breaks its connection, which TVM logs as a warning.
+    # A client that stops waiting closes its connection, which TVM logs as a warning.
     tracker.logger.setLevel("ERROR")
-    # TVM's class `Tracker` starts another process for this function.
+    # TVM's class `Tracker` would start this function in another process.
     tracker._tracker_server(_listen(host, port, "tracking"), secrets.token_hex(16))
 
 
@@ -108,15 +108,15 @@ def serve(host: str, port: int, key: str, tracker: tuple[str, int] | None) -> No
     multiprocessing.set_start_method("fork", force=True)
     os.register_at_fork(after_in_child=partial(doomed, os.getpid()))
     signal.signal(signal.SIGALRM, _end_session)
-    abilities()  # asked once, before the first fork
+    abilities()  # computed once, before the first fork
     tvm_ffi.register_global_func(ABILITIES, lambda: json.dumps(abilities()))
     tvm_ffi.register_global_func(LOAD_RUNTIMES, lambda text: load_runtimes(str(text).split()))
     if "OMP_NUM_THREADS" not in os.environ:
         # Not `host_target`, which starts TVM's threads: a forked session would not have them.
         os.environ.setdefault("TVM_NUM_THREADS", str(physical_cores()))
-    gc.freeze()  # a fork then copies no page only because its collector marks the objects
+    gc.freeze()  # a fork then copies no page only because the garbage collector marks objects
     host, port = listener.getsockname()
-    # For a server that listens at all addresses, the tracker lists the one that it sees.
+    # If a server listens at all addresses, the tracker lists the address that it connects from.
     place = (None if host == "0.0.0.0" else host, port)
     while True:
         try:
@@ -138,7 +138,7 @@ def _serve_one(
     place: tuple[str | None, int],
     key: str,
 ) -> None:
-    """Offer the server under a new key, and serve the next client."""
+    """Register the server under a new key, and serve the next client."""
     match, misses = key, 0
     if tracker:
         match = base.random_key(key)
@@ -154,12 +154,12 @@ def _serve_one(
         try:
             seconds = _shake_hands(connection, key, match)
         except (OSError, ValueError) as error:
-            _say(f"{address[0]} was turned away: {error}")
+            _say(f"{address[0]} was rejected: {error}")
             return
         home = os.getcwd()
         signal.setitimer(signal.ITIMER_REAL, seconds, _LOOK_SECONDS)
         try:
-            # Not with the time limit, at which TVM sends its message before the session ends.
+            # Without TVM's own time limit, whose message TVM sends before the session ends.
             server._serving(connection, address, {}, None)
         except RuntimeError as error:  # the process of the session has crashed
             code = int(str(error).rpartition(" ")[2])
@@ -168,7 +168,7 @@ def _serve_one(
                 why = how_it_died(code)
             _say(why)
             connection.settimeout(TALK_SECONDS)
-            with contextlib.suppress(Exception):  # the client can be gone, or not read
+            with contextlib.suppress(Exception):  # the client may have gone, or may not be reading
                 tvm.get_global_func("rpc.ReturnException")(connection.fileno(), why)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -181,7 +181,7 @@ def _end_session(*_: object) -> None:
 
 
 def _shake_hands(connection: socket.socket, key: str, match: str) -> float:
-    """Check a client's key; return the seconds that its session can last, 0 for no limit."""
+    """Check a client's key; return the time limit of its session in seconds, 0 for no limit."""
     connection.settimeout(TALK_SECONDS)
     magic, length = struct.unpack("<ii", base.recvall(connection, 8))
     if magic != base.RPC_MAGIC:
@@ -193,7 +193,7 @@ def _shake_hands(connection: socket.socket, key: str, match: str) -> float:
     answer = f"server:{key}".encode()
     connection.sendall(struct.pack("<ii", base.RPC_CODE_SUCCESS, len(answer)) + answer)
     connection.settimeout(None)
-    # A kernel's inputs are many small messages, each of which waits for its answer.
+    # A kernel's inputs are many small messages, each of which waits for its reply.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return float(server._parse_server_opt(options).get("timeout", 0))
 
@@ -204,7 +204,7 @@ def doomed(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(70)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # TVM's handlers would first look up the names of all functions on the stack.
+    # TVM's signal handlers would first look up the names of all functions on the stack.
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT):
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGALRM, signal.SIGTERM):
@@ -222,7 +222,7 @@ def how_it_died(code: int) -> str:
 
 @contextlib.contextmanager
 def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Connect to a tracker for the length of a block."""
+    """Connect to a tracker for the duration of a block."""
     host, port = address
     try:
         with socket.create_connection(address, timeout=TALK_SECONDS) as connection:
@@ -253,14 +253,14 @@ class Tracker:
         self._address, self._key = parse_address(address), key
 
     def servers(self) -> int:
-        """Count the servers of the key, free and busy."""
+        """Count the servers of the key, free and busy ones."""
         return self._keys().count(self._key)
 
     def expect(self) -> None:
         """Raise `RemoteError` unless the tracker has a server of the key."""
         if self._key not in (known := self._keys()):
             others = ", ".join(sorted({repr(key) for key in known}))
-            what = f"The tracker knows no server of the key {self._key!r}, "
+            what = f"The tracker has no server of the key {self._key!r}, "
             what += f"only of {others}." if others else "and no other."
             where = ":".join(map(str, self._address))
             command = f"tvmlab rpc-server --key {self._key} --tracker {where}"
@@ -284,7 +284,7 @@ class Tracker:
 
 
 def abilities_of(session: Any) -> Abilities | None:
-    """Ask a server what it can run; return None if it is TVM's own, which does not tell."""
+    """Ask a server what it can run; return None for TVM's own server, which does not report it."""
     try:
         return Abilities(*json.loads(str(session.get_function(ABILITIES)())))
     except AttributeError:
@@ -292,7 +292,7 @@ def abilities_of(session: Any) -> Abilities | None:
 
 
 def server_message(error: BaseException) -> str:
-    """Extract what a server says of a call that failed there; empty if the connection broke."""
+    """Extract a server's message about a failed call; empty if the connection broke."""
     if isinstance(error, RPCSessionTimeoutError):
         return str(error).rpartition("RPCSessionTimeoutError: ")[2].strip()
     if isinstance(error, RPCError):  # TVM wraps the message more than once

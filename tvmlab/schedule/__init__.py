@@ -1,7 +1,7 @@
-"""Schedules for a CPU that need no tuning: rules, and the passes that prepare for them.
+"""Schedules for a CPU without tuning: rules, and the passes that prepare for them.
 
-The manner is that of TVM's dlight: one class a family of operators, whose ``apply`` takes a TIR
-function and returns its schedule, or None; one pass that applies them to every function without
+The design follows TVM's dlight. Each class schedules one family of operators: its ``apply`` takes a
+TIR function and returns its schedule, or None. One pass applies the rules to every function without
 a schedule. `tvmlab.compile` uses them by default.
 """
 

@@ -1,4 +1,4 @@
-"""Apply schedules to every function without one: those that were measured, and the rules."""
+"""Apply schedules to every function without one: tuned schedules first, then the rules."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .prefetch import finish
 from .tile_size import operators
 from .work import counted
 
-#: Function attributes: the rule that scheduled it; why none did; the tile that its weights are
-#: packed for where that is not the rules' choice.
+#: Function attributes: the rule that scheduled it; why no rule did; the tile that its weights are
+#: packed for, if that is not the rules' choice.
 RULE, REASON, LAYOUT = "tvmlab.rule", "tvmlab.reason", "tvmlab.layout"
-#: Function attribute: the function has a schedule, from whomever.
+#: Function attribute: the function has a schedule, from any source.
 SCHEDULED = "tirx.is_scheduled"
 
 
 @tvm.transform.module_pass(opt_level=0)
 class ApplyRules:
-    """The pass: TIR in, TIR of the same meaning out.
+    """The pass: TIR in, scheduled TIR with the same semantics out.
 
-    It differs from dlight's `ApplyDefaultSchedule` in that a rule that raises does not end the
-    compilation: the function stays as it was, and its attribute `REASON` names the rule.
+    Unlike dlight's `ApplyDefaultSchedule`, the pass survives a rule that raises: the function stays
+    as it was, and its attribute `REASON` names the rule.
     """
 
     def __init__(self, rules: Sequence[ScheduleRule]) -> None:
@@ -54,39 +54,39 @@ class ApplyRules:
             name = _name(rule)
             try:
                 found = rule.apply(func, target, False)
-            except Exception as error:  # a schedule primitive that refuses raises several classes
+            except Exception as error:  # schedule primitives raise errors of several classes
                 said = (str(error).strip() or repr(error)).splitlines()[0]
                 return func.with_attr(REASON, f"{name} raised: {said}")
             if isinstance(found, s_tir.Schedule):
                 made = {SCHEDULED: True, RULE: name, **counted(func)}
                 return finish(found)["main"].with_attr(made)
-        return func.with_attr(REASON, "no rule is made for it")
+        return func.with_attr(REASON, "no rule matches it")
 
 
 def _name(rule: ScheduleRule) -> str:
-    """Name a rule; one of dlight's own with its package, for some names are in both."""
+    """Name a rule; prefix one of dlight's with its package, because some names occur in both."""
     name = type(rule).__name__
     return name if type(rule).__module__.startswith(__package__) else f"dlight.{name}"
 
 
 class Tuned(Protocol):
-    """What was found for one target."""
+    """The tuning results for one target."""
 
     def layout(self, func: tirx.PrimFunc) -> str | None:
-        """Name the tile that the weights of a function's operator were found best packed for."""
+        """Return the tile that the weights of a function's operator are best packed for."""
         ...
 
     def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
-        """Schedule a function; None where nothing better than the rules is known."""
+        """Schedule a function; None if no schedule is known that beats the rules."""
         ...
 
     def done(self) -> None:
-        """Take note that all functions were asked about."""
+        """End the lookup, after all functions were looked up."""
         ...
 
 
 def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
-    """Ask for the layouts of a module's operators."""
+    """Look up the layouts of a module's operators."""
     named: dict[str, set[str | None]] = {}
     for func in mod.functions.values():
         if isinstance(func, tirx.PrimFunc):
@@ -97,8 +97,8 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
     for operator, layouts in named.items():
         if len(layouts - {None}) > 1:
             warnings.warn(
-                f"the tuning records have several layouts for {operator}, which conflict "
-                "of each other: it keeps the rules'; tune this network again",
+                f"the tuning records have conflicting layouts for {operator}, which keeps the "
+                "layout of the rules; tune this network again",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -108,7 +108,7 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
 
 @tvm.transform.module_pass(opt_level=0)
 class ApplyTuned:
-    """The pass: unscheduled TIR in, scheduled TIR out where something was found."""
+    """The pass: unscheduled TIR in, scheduled TIR out for functions with tuning results."""
 
     def __init__(self, tuned: Tuned) -> None:
         self.tuned = tuned

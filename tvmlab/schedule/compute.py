@@ -21,31 +21,31 @@ from .tile_size import OPERATOR, Tile
 CONTRACTION, DEPTHWISE, TILE = "contraction", "depthwise", "tvmlab.tile"
 #: The annotation that names the TensorIntrin of a contraction's innermost loops.
 DOT = "tvmlab.dot"
-#: Names of the blocks that make a copy which the tiles read: of the data, of the weights.
+#: Names of the blocks that make a copy for the tiles to read: of the data, of the weights.
 PAD, PACK = "pad", "pack"
 
 
 def round_up(size: Any, step: int) -> Any:
-    """Round a size, known or symbolic, up to a multiple."""
+    """Round a size, known or symbolic, up to a multiple of `step`."""
     if step == 1:
         return size
     return -(-size // step) * step if isinstance(size, int) else tirx.ceildiv(size, step) * step
 
 
 def sizes(shape: Sequence[Any]) -> list[Any]:
-    """Read a shape: int where a size is known, else its expression."""
+    """Convert a shape: int for a known size, else its expression."""
     return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape]
 
 
 def by(shape: Sequence[Any]) -> str:
-    """Write a shape, for the name of an operator."""
+    """Format a shape for the name of an operator."""
     return "x".join(str(size) for size in sizes(shape))
 
 
 def broadcast_index(
     index: Sequence[Any], shape: Sequence[Any], whole: Sequence[Any] | None = None
 ) -> list[Any]:
-    """Index a tensor of this shape at a place of one that it is broadcast to."""
+    """Index a tensor of this shape at a position of the shape that it is broadcast to."""
     start = len(index) - len(shape)
     alike = [None] * len(shape) if whole is None else whole[start:]
     return [
@@ -55,14 +55,14 @@ def broadcast_index(
 
 
 class Window:
-    """Where a convolution reads: strides, padding (top, left), dilation and taps."""
+    """The access pattern of a convolution: strides, padding (top, left), dilation and taps."""
 
     def __init__(self, taps: Any, strides: Any, padding: Any, dilation: Any) -> None:
         self.taps, self.strides = sizes(taps), sizes(strides)
         self.before, self.dilation = sizes(padding)[:2], sizes(dilation)
 
     def __str__(self) -> str:
-        """Write where it reads, for the name of an operator."""
+        """Format the window for the name of an operator."""
         return f"strides {by(self.strides)}, from {by(self.before)}, dilation {by(self.dilation)}"
 
     def pad(
@@ -80,7 +80,7 @@ class Window:
     def gather(
         self, data: te.Tensor, height: int, width: int, channels: Any = None, fill: int = 0
     ) -> te.Tensor:
-        """Copy the pixels that a convolution with one tap and strides reads, side by side."""
+        """Copy the pixels that a strided one-tap convolution reads into a contiguous tensor."""
         (n, h, w, c), (sy, sx), (top, left) = sizes(data.shape), self.strides, self.before
         more = channels is not None and channels > c
 
@@ -98,7 +98,7 @@ class Window:
         return te.compute((n, height, width, channels if more else c), value, name="gather")
 
     def at(self, y: Any, x: Any, ky: Any, kx: Any) -> tuple[Any, Any]:
-        """Say which padded pixel a tap of an output pixel reads."""
+        """Return the padded pixel that a tap of an output pixel reads."""
         return (
             y * self.strides[0] + ky * self.dilation[0],
             x * self.strides[1] + kx * self.dilation[1],
@@ -108,7 +108,7 @@ class Window:
 def padded(
     data: te.Tensor, before: Sequence[int], after: Sequence[Any], name: str = PAD, fill: int = 0
 ) -> te.Tensor:
-    """Surround a tensor with one number; return the tensor itself without widths."""
+    """Pad a tensor with one number; return the tensor itself if all widths are zero."""
     none = [not b and isinstance(a, int) and a == 0 for b, a in zip(before, after, strict=True)]
     if all(none):
         return data
@@ -129,7 +129,7 @@ def padded(
 
 
 def packed_shape(weight: Sequence[int], groups: int, tile: int) -> tuple[int, ...]:
-    """Give the shape of packed weights."""
+    """Return the shape of packed weights."""
     outputs, *taps, inputs = weight
     return (groups, -(-outputs // groups // tile), *taps, inputs, tile)
 
@@ -187,7 +187,7 @@ def depthwise(
     step: int,
     dtype: str,
 ) -> te.Tensor:
-    """Convolve each channel with a filter of its own."""
+    """Convolve each channel with its own filter."""
     n, height, width, channels = shape
     wide, deep = round_up(width, columns), round_up(channels, step)
     source = window.pad(data, height, wide, deep)

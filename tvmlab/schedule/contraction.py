@@ -1,8 +1,8 @@
 """The rule for convolutions and matrix products: a tile of sums in registers.
 
-It is the last rung of notebook 02's ladder, for any number of outer loops and taps: a tile of
-pixels times a few vectors of channels stays in registers over the whole sum, the weights are read
-in packed order, and what fusion attached (bias, residual, ReLU) is computed on the tile before it
+This is the last step of the ladder in notebook 02, for any number of outer loops and taps. A tile
+of pixels times a few vectors of channels stays in registers over the whole sum. The weights are
+read in packed order. Fused operators (bias, residual, ReLU) are computed on the tile before it
 is written.
 """
 
@@ -27,9 +27,9 @@ __all__ = ["Contraction"]
 
 # Multiply-adds below which starting the threads costs more than they save.
 _PARALLEL = 500_000
-# Most steps of a sum that a search writes out, and "as many as there are" of another loop.
+# Most steps of a sum that a search unrolls, and the unlimited size of another loop.
 _UNROLLED, _ALL = 8, 1 << 30
-# Pixels of a tile from which on reading the weights from the L2 cache costs nothing.
+# From this many pixels per tile, reading the weights from the L2 cache costs no time.
 _MANY = 10
 
 
@@ -40,7 +40,7 @@ class Contraction(CPUScheduleRule):
     Parameters
     ----------
     epilogue : bool
-        Whether what follows the sum is computed in the tile; else in a pass of its own.
+        Whether the operators after the sum are computed in the tile; else in a pass of their own.
     """
 
     epilogue: bool = True
@@ -48,7 +48,7 @@ class Contraction(CPUScheduleRule):
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> s_tir.Schedule | list[s_tir.Schedule] | None:
-        """Schedule a function, or return None where it holds no contraction."""
+        """Schedule a function, or return None if it holds no contraction."""
         found = self._schedule(func, target, lambda plan: plan)
         if found is None or not tunable:
             return found[0] if found else None
@@ -64,7 +64,7 @@ class Contraction(CPUScheduleRule):
         target: tvm.target.Target,
         change: Callable[[_Plan], _Plan],
     ) -> tuple[s_tir.Schedule, _Plan] | None:
-        """Schedule a function by its plan, or by another one; give the schedule and the plan."""
+        """Schedule a function by its plan, or by another one; return the schedule and the plan."""
         sch = s_tir.Schedule(func)
         blocks = loops.blocks(sch)
         place = loops.find(sch, blocks, CONTRACTION)
@@ -94,13 +94,13 @@ class _Plan:
     group: int  # blocks of channels whose weights stay in the L2 cache together
     rows: int  # rows of tiles that a thread takes at a time
     chunk: int  # inputs that these rows sum at a time: their weights stay in the L1 cache
-    whole: bool  # whether a tile is summed at once, else a chunk for all these rows
-    reuse: bool  # whether weights stay in the cache for all pictures, or a picture for all weights
-    unroll: int  # steps of a sum that are written out
+    whole: bool  # whether a tile sums all inputs at once, else one chunk for all these rows
+    reuse: bool  # whether weights stay in cache for all images, or an image for all weights
+    unroll: int  # unrolled steps of a sum
     local: bool  # whether a thread prepares its own part of the input
-    ahead: Ahead | None  # how weights are fetched before they are read; None where they are not
+    ahead: Ahead | None  # how weights are prefetched, or None
     prepared: bool  # whether the input is copied first
-    sample: bool = False  # whether the sizes are decisions, of which these are the first
+    sample: bool = False  # whether a search samples the sizes, starting with these
 
     @classmethod
     def of(cls, sch: s_tir.Schedule, block: Any, prepared: bool, machine: Machine) -> _Plan:
@@ -114,19 +114,19 @@ class _Plan:
         size, each = (
             _bytes(region.source) for region in (sch.get(block).reads[-1], sch.get(block).reads[0])
         )
-        size *= depth  # of the weights that one step of a sum takes
+        size *= depth  # of the weights that one step of a sum reads
         weights = math.prod(taps) * inputs * channels * size
         blocks = o // channels
         local = prepared and blocks * weights <= machine.l2
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
-        # Read anew are either the pictures, for every group, or the weights, for every picture.
+        # Either the images are read again for every group, or the weights for every image.
         inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
         reuse = not outer or not all(isinstance(n, int | tirx.IntImm) for n in inside)
         if not reuse:
             picture = math.prod(int(n) for n in inside) * each // math.prod(outer[1:]) ** 2
             reuse = picture * (blocks // group - 1) <= blocks * weights
         sums = rows * columns * channels // machine.lanes(dtype)
-        # LLVM spills large tiles if two steps are written out.
+        # LLVM spills large tiles if two steps are unrolled.
         even = inputs % 2 == 0 and sums <= machine.registers // 2
         unroll = inputs if inputs <= 4 else 2 if even else 1
         lines = y // rows
@@ -140,7 +140,7 @@ class _Plan:
             many = math.prod(taps) * inputs * step
             ahead = Ahead(rows, columns, lines, x // columns, step, many)
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
-            # Few pixels at a time: the weights are read often, from as near as can be.
+            # With few pixels at a time, the weights are read often: keep them as near as possible.
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
             few = loops.divisor(lines, 8)
             whole = chunk == inputs
@@ -149,7 +149,7 @@ class _Plan:
         return cls(tile, group, together, inputs, True, reuse, unroll, local, ahead, prepared)
 
     def nests(self) -> list[_Plan]:
-        """List plans for the same tile: this one, and those that nest the loops otherwise."""
+        """List plans for the same tile: this one, and those with another nesting of the loops."""
         first = replace(self, sample=True)
         others = [replace(first, whole=whole, local=False) for whole in (True, False)]
         if self.prepared:
@@ -160,7 +160,7 @@ class _Plan:
         return list(dict.fromkeys([first, *others]))
 
     def cut(self, sch: s_tir.Schedule, loop: Any, size: int, most: int) -> tuple[Any, Any, Any]:
-        """Split a loop in two, the inner one of this size, or of one at most `most` to sample."""
+        """Split a loop: the inner loop has this size, or a sampled size of at most `most`."""
         whole = loops.extent(sch, loop)
         if not self.sample or not isinstance(whole, int):
             return size, *sch.split(loop, [None, size])
@@ -169,12 +169,12 @@ class _Plan:
 
 
 def _bytes(buffer: Any) -> int:
-    """Tell the size of a buffer's numbers."""
+    """Return the size of a buffer's element in bytes."""
     return int(tvm.DataType(str(buffer.dtype)).bits) // 8
 
 
 def _share(lines: int, others: int, threads: int) -> int:
-    """Say how many lines to take at a time: many, so that few are padded twice, yet evenly."""
+    """Choose how many lines to take at a time: many, to repeat little padding, but evenly."""
 
     def cost(size: int) -> float:
         pieces = lines // size * others
@@ -187,7 +187,7 @@ def _share(lines: int, others: int, threads: int) -> int:
 def _tile(
     sch: s_tir.Schedule, block: Any, sources: list[Any], store: Any, plan: _Plan, machine: Machine
 ) -> None:
-    """Tile the sum; compute the sources and the store where the plan says."""
+    """Tile the sum; compute the sources and the store at the loops that the plan chooses."""
     *outer, y, x, o = loops.spatial(sch, block)
     *taps, k = loops.reduction(sch, block)
     dot, inner = sch.get(block).annotations.get(DOT), []

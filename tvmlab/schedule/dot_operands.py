@@ -1,11 +1,11 @@
-"""What quantized data and weights become, so that a processor's dot products can multiply them.
+"""Convert quantized data and weights to operands of a processor's dot-product instructions.
 
-``sum((a - za) (w - zw))`` over integers, `a` of 8 bits and `w` a constant. Where the differences
-``w - zw`` fit into int8, an instruction for 8 bits takes them as they are, and the data in the
-dtype that it wants, moved by 128 if need be: ``a + s``. What is too much then is the same for every
-pixel, as the padding is the zero point as well: ``(za + s) sum(w - zw)``, a number for each output
-channel that is known at compile time. Else, or where no such instruction is there, both differences
-are multiplied as int16, in pairs where the processor can.
+The sum is ``sum((a - za) (w - zw))`` over integers, with 8-bit `a` and constant `w`. If the
+differences ``w - zw`` fit into int8, they are the operands of an 8-bit instruction. The data are
+converted to the instruction's dtype, shifted by 128 if necessary: ``a + s``. The excess is the same
+for every pixel, because the padding is the zero point: ``(za + s) sum(w - zw)``, one number per
+output channel, known at compile time. If the differences do not fit, or there is no such
+instruction, both differences are multiplied as int16, in pairs if the processor can.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Factors", "Pixels", "Rows", "source"]
 
 @dataclass(frozen=True)
 class Factors:
-    """How the data and the weights are multiplied."""
+    """The data and weight operands of a product."""
 
     dot: Dot | None
     dtype: str
@@ -39,7 +39,7 @@ class Factors:
 
     @classmethod
     def plain(cls, weight: NDArray[Any], dtype: str = "float32") -> Factors:
-        """Multiply numbers that are not quantized as they are."""
+        """Multiply numbers that are not quantized, unchanged."""
         return cls(None, dtype, 0, 0, weight, None)
 
     @classmethod
@@ -76,16 +76,16 @@ class Factors:
 
     @property
     def depth(self) -> int:
-        """Inputs that are multiplied at once."""
+        """Inputs multiplied at once."""
         return self.dot.depth if self.dot else 1
 
     @property
     def bytes(self) -> int:
-        """Size of a number of the data as it is multiplied."""
+        """Size of a data operand in bytes."""
         return int(tvm.DataType(self.dtype).bits) // 8
 
     def moved(self, data: te.Tensor) -> te.Tensor:
-        """Compute the data as they are multiplied."""
+        """Compute the data operand."""
         if str(data.dtype) == self.dtype and self.move == 0:
             return data
 
@@ -93,7 +93,7 @@ class Factors:
             found = data(*index)
             if self.dtype == "int16":
                 return found.astype("int16") + tirx.const(self.move, "int16")
-            # To move by 128 is to change the highest bit: no number of more bits is needed.
+            # A shift by 128 flips the highest bit, so it needs no wider type.
             highest = tirx.const(np.array(128, "uint8").view(str(data.dtype)).item(), data.dtype)
             return tirx.reinterpret(self.dtype, found ^ highest)
 
@@ -124,14 +124,14 @@ class Factors:
 
 
 def within(reach: tuple[Any, Any], dtype: str) -> bool:
-    """Tell whether the numbers from one to another are numbers of a dtype."""
+    """Return whether a range of numbers fits in a dtype."""
     limits = np.iinfo(dtype)
     return bool(limits.min <= reach[0] and reach[1] <= limits.max)
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Each tap is a pixel, whose inputs are multiplied a few at once."""
+    """Each tap is a pixel, whose inputs are multiplied a few at a time."""
 
     factors: Factors
     window: Window
@@ -139,42 +139,42 @@ class Pixels:
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """Sizes of the sum, but for the inputs."""
+        """Sizes of the sum without the inputs."""
         return tuple(self.factors.weight.shape[1:-1])
 
     @property
     def inputs(self) -> int:
-        """Numbers that are summed at each tap."""
+        """Numbers summed at each tap."""
         return int(self.factors.weight.shape[-1])
 
     @property
     def steps(self) -> int:
-        """Numbers of a sum, those that are multiplied at once counted as one."""
+        """Steps of a sum; numbers that are multiplied at once count as one step."""
         return math.prod(self.taps) * -(-self.inputs // self.factors.depth)
 
     @property
     def _channels(self) -> int:
-        """Numbers of a pixel; those of the last group are rounded up."""
+        """Numbers of a pixel, with those of the last group rounded up."""
         return (self.groups - 1) * self.inputs + int(round_up(self.inputs, self.factors.depth))
 
     @property
     def _gathers(self) -> bool:
-        """Whether only a part of the pixels is read, and that once."""
+        """Whether only a part of the pixels is read, and each one once."""
         return self.taps == (1, 1) and self.window.strides != [1, 1]
 
     @property
     def apart(self) -> int:
-        """Bytes between what neighbouring pixels of the output read."""
+        """Distance in bytes between the inputs of neighbouring output pixels."""
         return self._channels * int(self.window.strides[1]) * self.factors.bytes
 
     def prepared(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
-        """Move and pad NHWC data for an output of this size."""
+        """Shift and pad NHWC data for an output of this size."""
         data, fill = self.factors.moved(data), self.factors.fill
         copy = self.window.gather if self._gathers else self.window.pad
         return copy(data, height, width, self._channels, fill)
 
     def at(self, outer: Any, y: Any, x: Any, ky: Any, kx: Any, k: Any) -> tuple[Any, ...]:
-        """Say which number of the prepared data the output at a place reads."""
+        """Return the index into the prepared data that an output position reads."""
         pixel = (y, x) if self._gathers else self.window.at(y, x, ky, kx)
         return (outer[0], *pixel, outer[1] * self.inputs + k)
 
@@ -191,11 +191,11 @@ class Rows(Pixels):
 
     @property
     def apart(self) -> int:
-        """Bytes between what neighbouring pixels of the output read."""
+        """Distance in bytes between the inputs of neighbouring output pixels."""
         return self.pixel * int(self.window.strides[1]) * self.factors.bytes
 
     def prepared(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
-        """Move and pad NHWC data to ``[n, rows, numbers]``."""
+        """Shift and pad NHWC data to ``[n, rows, numbers]``."""
         data = self.factors.moved(data)
         n, h, w, c = sizes(data.shape)
         (sy, sx), (dy, _), (top, left) = (
@@ -219,13 +219,13 @@ class Rows(Pixels):
         return te.compute((n, down, across), value, name=PAD)
 
     def at(self, outer: Any, y: Any, x: Any, ky: Any, *k: Any) -> tuple[Any, ...]:
-        """Say which number of the prepared data the output at a place reads."""
+        """Return the index into the prepared data that an output position reads."""
         (sy, sx), (dy, _) = self.window.strides, self.window.dilation
         return (outer[0], y * sy + ky * dy, x * sx * self.pixel + k[-1])
 
 
 def source(factors: Factors, window: Window, groups: int) -> Pixels:
-    """Choose how a convolution reads its data: in the way that takes fewer steps."""
+    """Choose the variant in which a convolution takes fewer steps."""
     pixels = Pixels(factors, window, groups)
     if groups > 1 or window.dilation[1] > 1 or factors.depth == 1:
         return pixels

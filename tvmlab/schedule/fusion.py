@@ -1,9 +1,9 @@
 """Fuse element-wise operators into the convolution that reads their result.
 
-`FuseOps` joins a convolution with what follows it, never with what comes before: a loop nest that
-computed its input anew for every use would be slow. The rules of this package copy a padded or
-strided input anyway, and compute it once: there, what comes before costs nothing. In a
-pre-activation ResNet that is a batch normalization and a ReLU for every unit.
+`FuseOps` fuses a convolution with the operators after it, but not with those before it, because a
+loop nest that recomputed its input for every use would be slow. The rules of this package copy a
+padded or strided input anyway, so an operator before the convolution is computed once, during this
+copy. In a pre-activation ResNet this fuses a batch normalization and a ReLU for every unit.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .winograd import INPUT
 __all__ = ["KeepApart", "prologues"]
 
 # Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators are fused into a reduction
-# that reads them, and nothing is fused into what follows a reduction; what is opaque stays alone.
+# that reads them; a reduction is not fused into later operators; opaque functions stay alone.
 _REDUCTION, _OPAQUE = 3, 8
 
 
 @tvm.transform.module_pass(opt_level=0)
 class KeepApart:
-    """Let nothing be fused with TIR that somebody scheduled, nor with what counts in int32.
+    """Exclude TIR that has a schedule, and TIR with int32 indices, from fusion.
 
-    Fusion would take the first for loops that are still to be scheduled, and cannot join the second
-    to the buffers of Relax, which count in int64.
+    Fusion would treat the former as unscheduled loops, and cannot join the latter
+    to the buffers of Relax, which have int64 indices.
     """
 
     def transform_module(
@@ -46,7 +46,7 @@ class KeepApart:
 
 @tvm.transform.module_pass(opt_level=0)
 class _MarkContractions:
-    """Call every function with a contraction a reduction."""
+    """Mark every function with a contraction as a reduction."""
 
     def transform_module(
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
@@ -63,7 +63,7 @@ class _MarkContractions:
 
 
 def _blocks(func: tirx.PrimFunc) -> list[str]:
-    """List the blocks that this package made."""
+    """List the blocks of this package's contractions."""
     names: list[str] = []
 
     def visit(block: s_tir.SBlock) -> None:
@@ -75,7 +75,7 @@ def _blocks(func: tirx.PrimFunc) -> list[str]:
 
 
 def prologues() -> list[tvm.transform.Pass]:
-    """List the passes: fused functions in, functions that also hold what comes before out."""
+    """List the passes that fuse preceding operators into the contractions' functions."""
     return [
         _MarkContractions(),
         relax.transform.AnnotateTIROpPattern(),

@@ -1,4 +1,4 @@
-"""Activations to NHWC, weights to OHWI: once, at compile time."""
+"""Convert activations to NHWC and weights to OHWI at compile time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["channels_last", "convolves"]
 
 
 def convolves(mod: tvm.ir.IRModule) -> bool:
-    """Say whether a module has a two-dimensional convolution, whose layout could be converted."""
+    """Return whether a module has a two-dimensional convolution, whose layout can be converted."""
     found = []
 
     def look(expr: Any) -> None:
@@ -34,7 +34,7 @@ _CONVOLUTIONS = {"relax.nn.conv2d", "relax.qnn.conv2d"}
 
 @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _carry_layouts(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
-    """Use operators whose layouts can be converted; drop each dropout whose mask is not used."""
+    """Replace operators without layout conversion; drop each dropout whose mask is not used."""
     x = wildcard()
     dropout = TupleGetItemPattern(is_op("relax.nn.dropout")(x), 0)
     func = rewrite_call(dropout, lambda _, found: found[x], func)
@@ -82,7 +82,7 @@ _CONSTANT = tvm.ir.GenericConst
 def _each_call(
     change: Callable[[relax.Call, relax.BlockBuilder], relax.Expr],
 ) -> tvm.transform.Pass:
-    """Make the pass that replaces each call of a function, operands first."""
+    """Make a pass that replaces each call of a function, operands first."""
 
     @relax.expr_functor.mutator
     class Changed(relax.PyExprMutator):
@@ -109,9 +109,9 @@ def _fold_transpose(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr
 
 @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
-    """Move transposes behind padding and limits by a scalar, and join those that meet."""
-    # `ConvertLayout` knows no layout for ``pad`` and ``clip``, nor for ``maximum`` and ``minimum``
-    # with a scalar, by which ONNX's Clip is imported: it leaves two transposes around each.
+    """Move transposes behind padding and clips by a scalar, and merge adjacent transposes."""
+    # `ConvertLayout` has no layout inference for ``pad`` and ``clip``, nor for ``maximum`` and
+    # ``minimum`` with a scalar, which ONNX's Clip becomes: it leaves two transposes around each.
     x, low, high = wildcard(), wildcard(), wildcard()
     inner = is_op("relax.permute_dims")(x)
     limits = [
@@ -144,22 +144,22 @@ def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> re
         return found[x] if _axes(expr) == sorted(_axes(expr)) else expr
 
     func = rewrite_call(is_op("relax.nn.pad")(inner), sink_pad, func)
-    for limit in (*limits, *limits):  # a maximum of a minimum, and the other way round
+    for limit in (*limits, *limits):  # a maximum of a minimum, and the reverse
         func = rewrite_call(limit, sink, func)
     func = rewrite_call(is_op("relax.permute_dims")(inner), join, func)
     return rewrite_call(inner, drop, func)
 
 
 def _axes(call: relax.Call) -> list[int]:
-    """Read the axes of a transpose; without any, it turns the order round."""
+    """Return the axes of a transpose; without axes, it reverses the order."""
     rank, axes = call.ty.ndim, call.attrs.axes
     return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
 
 
 def _full_rank(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
-    """Give a constant that is broadcast to images four axes, and the right side."""
-    # `ConvertLayout` lets no layout through an operator whose sides have other numbers of axes, as
-    # where the biases of a convolution in NCHW have the shape (c, 1, 1), nor from its right side.
+    """Expand a constant that is broadcast to images to four axes, as the right operand."""
+    # `ConvertLayout` propagates no layout through an operator whose operands differ in rank,
+    # such as a bias of shape (c, 1, 1) in NCHW, nor from its right operand.
     name = getattr(call.op, "name", "").removeprefix("relax.")
     if name not in _BINARY:
         return call
@@ -177,7 +177,7 @@ def _full_rank(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
 
 
 def _transposed_first(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
-    """Give a transposed convolution its channels first again: TVM has no loops for others."""
+    """Restore a transposed convolution's channels-first layout: TVM has loops for no other."""
     if getattr(call.op, "name", "") != "relax.nn.conv2d_transpose":
         return call
     attrs, (data, weight) = call.attrs, call.args
@@ -200,13 +200,13 @@ def _transposed_first(call: relax.Call, builder: relax.BlockBuilder) -> relax.Ex
 
 @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _convert_layout(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
-    """Convert the layout, or warn that upstream's pass cannot: it raises at some operators."""
+    """Convert the layout, or warn if upstream's pass fails: it raises at some operators."""
     if not convolves(mod):
         return mod
     mod = _carry_layouts(mod)
     try:
         return relax.transform.ConvertLayout(_DESIRED)(mod)
-    except Exception as error:  # checks of TVM's raise several classes
+    except Exception as error:  # TVM's checks raise errors of several classes
         warnings.warn(
             f"convolutions stay in their layout, and slow: ConvertLayout says {telling(error)}",
             stacklevel=2,
@@ -215,7 +215,7 @@ def _convert_layout(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
 
 
 def channels_last() -> tvm.transform.Pass:
-    """Make the pass: two-dimensional convolutions in NHWC with OHWI weights."""
+    """Return the pass: two-dimensional convolutions in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
             _each_call(_full_rank),

@@ -1,8 +1,8 @@
-"""Operators to loop nests over packed weights: the legalizations for `LegalizeOps`.
+"""Lower operators to loop nests over packed weights: the legalizations for `LegalizeOps`.
 
 Convolutions and matrix products of floats and of quantized numbers are the same sum
-(`compute.contraction`): packed weights, a tile of sums in registers, and in the tile what fusion
-attaches. `dot_operands` says what is multiplied, and where it is read.
+(`compute.contraction`): packed weights, a tile of sums in registers, and the fused operators in the
+tile. `dot_operands` defines the operands of the products, and their addresses.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .winograd import Squares
 
 __all__ = ["legalizations"]
 
-#: None says that the call is of another form than the legalization serves.
+#: None means that the legalization does not support the call.
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 
-# Of relax/transform/fuse_ops.cc (OpPatternKind): what can be fused anywhere; what comes before is
-# fused into it; sums, with which what follows them is fused.
+# Of relax/transform/fuse_ops.cc (OpPatternKind): the kind that is fused anywhere; the kind into
+# which preceding operators are fused; sums, with which the operators after them are fused.
 _ELEMENTWISE, _INJECTIVE, _OUT_ELEMENTWISE = 0, 2, 4
 _NARROW = ("int8", "uint8")
 
@@ -57,23 +57,23 @@ def legalizations(
 ) -> dict[str, Legalization]:
     """Make the legalizations of the operators that the contraction rules serve.
 
-    A call of another form, or one whose legalization raises, is left to upstream's legalization.
+    Calls that a legalization does not support, or fails on, are left to upstream's legalization.
 
     Parameters
     ----------
     machine : Machine
-        What to tile for.
+        The processor to tile for.
     layouts : Layouts, optional
-        Who chooses the tiles; the rules' estimate where it is left out.
+        The choice of tiles; by default, the rules' estimate.
     pack : bool, optional
-        Whether constant float weights are packed now, or read as the model has them.
+        Whether constant float weights are packed at compile time, or read in the model's layout.
     winograd : bool, optional
-        Whether convolutions are computed in Winograd's way where that is less work.
+        Whether to compute convolutions with Winograd's algorithm if that is less work.
 
     Returns
     -------
     dict
-        From the operator's name to its legalization.
+        Legalizations by operator name.
     """
     made = _Legalizer(machine, layouts or Layouts(), pack, winograd)
     named = {
@@ -87,12 +87,12 @@ def legalizations(
 
 
 def _or_upstream(legalization: Legalization) -> Legalization:
-    """Let a legalization that raises cost its operator the schedule, not the model the compiler."""
+    """Leave a call to upstream's legalization if this one raises, so that compilation goes on."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         try:
             made = legalization(builder, call)
-        except Exception as error:  # schedules and TE raise several classes
+        except Exception as error:  # schedules and TE raise errors of several classes
             warnings.warn(f"{call.op.name} is left to upstream: {error!r}", stacklevel=2)
             made = None
         return call.op.get_attr("FLegalize")(builder, call) if made is None else made
@@ -147,7 +147,7 @@ class _Legalizer:
             return None
         if not all(isinstance(size, int) for size in known):
             return None
-        # It raises for scales and zero points that mean nothing, and warns.
+        # Raises for invalid scales and zero points, and warns.
         ConvWeights(CallOperands(builder, call), known[-1], shape[3])
         weight, zero, weight_zero = found
         groups, dtype = a["groups"], str(data.ty.dtype)
@@ -185,7 +185,7 @@ class _Legalizer:
         operator: str,
         name: str,
     ) -> relax.Expr:
-        """Legalize a convolution in NHWC by the tile that is chosen for it."""
+        """Legalize a convolution in NHWC with the tile chosen for it."""
         (data, weight), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
         each, read = shape[3] // groups, source(factors, window, groups)
         tile = self._tile(shape[1:3], each, read.steps, read.apart, factors, dtype, operator)
@@ -221,7 +221,7 @@ class _Legalizer:
         return _call(builder, conv2d, data, constants, factors, name)
 
     def matmul(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-        """Legalize ``matmul``: of a matrix and constant weights, or batch by batch."""
+        """Legalize ``matmul``: a matrix times constant weights, or batch by batch."""
         left, right = call.args
         a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
         known = all(isinstance(size, int) and size for size in (*a[-1:], *b[-2:]))
@@ -242,7 +242,7 @@ class _Legalizer:
         if found is None or len(call.ty.shape) < 2:
             return None
         weight, zero, weight_zero = found
-        # It raises for scales and zero points that mean nothing, and warns.
+        # Raises for invalid scales and zero points, and warns.
         ZeroPointCorrection.of(CallOperands(builder, call), weight)
         factors = Factors.of(str(data.ty.dtype), zero, weight, weight_zero, self.machine)
         if factors is None:
@@ -262,7 +262,7 @@ class _Legalizer:
         operator: str,
         name: str,
     ) -> relax.Expr:
-        """Legalize a matrix product by the tile that is chosen for it."""
+        """Legalize a matrix product with the tile chosen for it."""
         (left, right), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
         a, b = sizes(left.ty.shape), sizes(right.ty.shape)
         *batch, rows, channels = shape
@@ -343,7 +343,7 @@ class _Legalizer:
         dtype: str,
         operator: str,
     ) -> Tile:
-        """Choose a tile in the registers that the instruction leaves free."""
+        """Choose a tile for the registers that the instruction leaves free."""
         spare = factors.dot.spare if factors.dot else 0
         free = replace(self.machine, registers=self.machine.registers - spare)
         weights = factors.weight.nbytes if factors.quantized else 0
@@ -365,12 +365,12 @@ def _call(
 
 
 def _corrected(sums: Any, extra: tuple[te.Tensor, ...], channel: Any) -> Any:
-    """Add the correction of a quantized sum, of which floats have none."""
+    """Add the correction of a quantized sum; floats have no correction."""
     return _sum(sums, extra[0][channel]) if extra else sums
 
 
 def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable[..., Any]:
-    """Make the function ``(group, o, *k)`` that reads weights as the model has them."""
+    """Return the function ``(group, o, *k)`` that reads weights in the model's layout."""
     outputs, *taps = sizes(weight.shape)
     each = outputs // groups
 
@@ -382,7 +382,7 @@ def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable
 
     if not pack:
         return read
-    # Weights that are known at run time only are packed then.
+    # Weights that are known only at run time are packed at run time.
     packed = te.compute(
         packed_shape((outputs, *taps), groups, tile),
         lambda group, block, *k: read(group, block * tile + k[-1], *k[:-1]),
@@ -392,7 +392,7 @@ def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable
 
 
 def _constants(call: relax.Call) -> list[NDArray[Any]] | None:
-    """Give weights, zero point and the weights' zero points; None where that cannot be."""
+    """Return weights, zero point and the weights' zero points; None if they are not constant."""
     data, *constants = call.args[:4]
     if not all(isinstance(constant, tvm.ir.GenericConst) for constant in constants):
         return None
@@ -431,7 +431,7 @@ def _winograd(
 def _scale(
     builder: relax.BlockBuilder, data: relax.Expr, weight: NDArray[np.int32], factors: Factors
 ) -> relax.Expr:
-    """Legalize a convolution of one tap, where nothing moves: each channel times its number."""
+    """Legalize a convolution of one tap as an element-wise product with a number per channel."""
     rows = weight, weight * factors.move
     alike = bool((weight == weight[0]).all())
 
@@ -455,7 +455,7 @@ def _scale(
 
 
 def _sum(a: Any, b: Any) -> Any:
-    """Add two int32, without letting the compiler conclude that the sum stays in int32."""
+    """Add two int32, without letting the compiler conclude that the sum cannot wrap."""
     return tirx.bitwise_not(tirx.bitwise_not(a) - b)
 
 

@@ -1,4 +1,4 @@
-"""Small questions and steps that the rules share."""
+"""Helpers that the rules share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm_ffi import structural_equal
 from .compute import TILE
 from .machine import Machine
 
-#: Numbers written below which starting the threads costs more than they save.
+#: Numbers written below which starting the threads costs more than it saves.
 PARALLEL = 16_384
 
 
@@ -22,7 +22,7 @@ def blocks(sch: s_tir.Schedule) -> list[Any]:
 
 
 def find(sch: s_tir.Schedule, every: Sequence[Any], name: str) -> int | None:
-    """Return the place of our block with this name, which says how to tile."""
+    """Return the index of this package's block of this name, which carries the tiling."""
     for place, block in enumerate(every):
         found = sch.get(block)
         if found.name_hint == name and TILE in found.annotations:
@@ -31,13 +31,13 @@ def find(sch: s_tir.Schedule, every: Sequence[Any], name: str) -> int | None:
 
 
 def extent(sch: s_tir.Schedule, loop: Any) -> Any:
-    """Tell a loop's extent: an int where it is known, else its expression."""
+    """Return a loop's extent: an int if it is known, else its expression."""
     value = sch.get(loop).extent
     return int(value) if isinstance(value, int | tirx.IntImm) else value
 
 
 def divisor(number: int, most: int) -> int:
-    """Find the greatest divisor of a number that is at most `most`, and at least 1."""
+    """Return the greatest divisor of a number that is at most `most`, and at least 1."""
     return max(d for d in range(1, max(1, min(number, most)) + 1) if number % d == 0)
 
 
@@ -47,30 +47,30 @@ def _of_kind(sch: s_tir.Schedule, block: Any, kind: int) -> list[Any]:
 
 
 def spatial(sch: s_tir.Schedule, block: Any) -> list[Any]:
-    """List the loops of a fresh block that its result is indexed by."""
+    """List the spatial loops of a fresh block."""
     return _of_kind(sch, block, tirx.IterVar.DataPar)
 
 
 def reduction(sch: s_tir.Schedule, block: Any) -> list[Any]:
-    """List the loops of a fresh block that it sums (or maximizes) over."""
+    """List the reduction loops of a fresh block."""
     return _of_kind(sch, block, tirx.IterVar.CommReduce)
 
 
 def work(sch: s_tir.Schedule, block: Any) -> int | None:
-    """Count how often a block runs; None where a size is symbolic."""
+    """Count how often a block runs; None if a size is symbolic."""
     counts = [extent(sch, loop) for loop in sch.get_loops(block)]
     return math.prod(counts) if all(isinstance(n, int) for n in counts) else None
 
 
 def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
-    """Inline element-wise blocks into the last of them, and return that."""
+    """Inline element-wise blocks into the last of them, and return that block."""
     for block in after[:-1]:
         sch.compute_inline(block)
     return after[-1]
 
 
 def epilogue(sch: s_tir.Schedule, after: Sequence[Any]) -> tuple[Any, Any]:
-    """Join what follows a sum: what has a number for each sum, and what has another shape."""
+    """Inline the blocks after a sum into two: blocks with one number per sum, and all others."""
     shape = [sch.get(loop).extent for loop in spatial(sch, after[0])]
     near = 1
     for follower in after[1:]:
@@ -82,12 +82,12 @@ def epilogue(sch: s_tir.Schedule, after: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def written(sch: s_tir.Schedule, block: Any) -> str:
-    """Name what a block writes."""
+    """Return the name of the buffer that a block writes."""
     return str(sch.get(block).writes[0].source.name)
 
 
 def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> list[Any]:
-    """Inline what is computed before a block, but for what the block itself reads; return that."""
+    """Inline the producers that a block does not read itself; return those that it reads."""
     read = [str(region.source.name) for region in sch.get(block).reads]
     sources = []
     for producer in before:
@@ -96,14 +96,14 @@ def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> 
             sch.compute_inline(producer)
         elif len(sch.get_consumers(producer)) == 1:
             sources.append(producer)
-        else:  # what follows the block reads it as well, and must not wait for the copy
+        else:  # a block after `block` reads it as well, and must not wait for the copy
             sources.append(sch.cache_read(block, read.index(name), "global", [block]))
             sch.compute_inline(producer)
     return sources
 
 
 def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
-    """Tell whether the tiles of a contraction divide the channels of a group."""
+    """Return whether the tiles of a contraction divide the channels of a group."""
     if len(reduction(sch, block)) == 1:
         return True  # a matrix product
     groups = extent(sch, spatial(sch, block)[1])
@@ -112,7 +112,7 @@ def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> 
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
-    """Make vectors of a block's last loop, where they divide it."""
+    """Vectorize a block's last loop if the lanes divide it."""
     loop = sch.get_loops(block)[-1]
     size = extent(sch, loop)
     if not isinstance(size, int) or size % lanes or size < 2:
@@ -125,7 +125,7 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
 
 
 def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
-    """Schedule a block that computes each number on its own: threads outside, vectors inside."""
+    """Schedule an element-wise block: threads outside, vectors inside."""
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     many = work(sch, block)
     every = sch.get_loops(block)

@@ -1,8 +1,8 @@
-"""What a schedule has to know about a processor: vectors, caches, threads and dot products.
+"""Properties of a processor that schedules depend on: vectors, caches, threads, dot products.
 
-One instruction multiplies, in every lane of a vector, a few neighbouring numbers of the data with
-as many weights, and adds the sum to the lane's int32. The data are the same in all lanes (a pixel's
-next inputs), the weights differ (one output channel each):
+In every lane of a vector, a dot-product instruction multiplies a few neighbouring numbers of the
+data with as many weights, and adds the sum to the lane's int32. The data are the same in all lanes
+(a pixel's next inputs); the weights differ (one output channel each):
 
 =============== ========================= =========== =================================
 name            processors                lanes       products of a lane
@@ -12,9 +12,9 @@ name            processors                lanes       products of a lane
 ``pmaddwd``     all x86-64                16, 8, 4    2: int16 times int16
 =============== ========================= =========== =================================
 
-None of them saturates: the sums are exact modulo 2^32. TVM's own ``dot_16x4_vnni`` gives the first
-one operands that its LLVM refuses, and ``dot_16x4_avx512`` adds pairs of products in int16, which
-saturates.
+None of these instructions saturates, so the sums are exact modulo 2^32. TVM's own ``dot_16x4_vnni``
+passes operands to the first instruction that its LLVM rejects, and ``dot_16x4_avx512`` adds pairs
+of products in int16, which saturates.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Dot:
     llvm : str
         LLVM's name of the intrinsic.
     lanes, depth : int
-        int32 sums of a vector, and products that each of them takes at once.
+        int32 sums per vector, and products per sum and instruction.
     data, weight : str
         Dtypes of the factors.
     adds : bool
-        Whether the instruction adds to the sums; else they are added after it.
+        Whether the instruction accumulates; else a separate instruction adds its result.
     spare : int
-        Registers that a step needs beside the sums, the weights and a number of the data: for
-        products that are added after; or because LLVM copies the sums about where all are taken.
+        Registers that a step needs besides the sums, the weights and one vector of data: for
+        products that are added afterwards, or because LLVM copies sums if all registers are used.
     """
 
     llvm: str
@@ -62,14 +62,14 @@ class Dot:
 
     @property
     def name(self) -> str:
-        """The name of its TensorIntrin, which is registered when it is first asked for."""
+        """The name of its TensorIntrin, which is registered on first use."""
         name = f"tvmlab.{self.llvm}"
         if TensorIntrin.get(name, allow_missing=True) is None:
             TensorIntrin.register(name, self.description(), self.implementation())
         return name
 
     def description(self) -> PrimFunc:
-        """Write what it computes: ``c[i] += a[k] * b[i, k]``."""
+        """Return the semantics in TIR: ``c[i] += a[k] * b[i, k]``."""
         lanes, depth, data, weight = self.lanes, self.depth, self.data, self.weight
 
         @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
@@ -88,7 +88,7 @@ class Dot:
         return description
 
     def implementation(self) -> PrimFunc:
-        """Write it with the instruction."""
+        """Return the implementation with the instruction."""
         lanes, depth, data, weight = self.lanes, self.depth, self.data, self.weight
         few, many = f"{data}x{depth}", f"{data}x{lanes * depth}"
         sums, weights = f"int32x{lanes}", f"{weight}x{lanes * depth}"
@@ -117,7 +117,7 @@ class Dot:
 
 
 _X86 = "llvm.x86."
-# By the features of processors that have them, the best first.
+# By the processor features that they need, the best first.
 _NARROW = {
     "avx512vnni": Dot(f"{_X86}avx512.vpdpbusd.512", 16, 4, "uint8", "int8"),
     "avxvnni": Dot(f"{_X86}avx512.vpdpbusd.256", 8, 4, "uint8", "int8"),
@@ -128,27 +128,27 @@ _WIDE = {
     "avx2": Dot(f"{_X86}avx2.pmadd.wd", 8, 2, "int16", "int16", adds=False, spare=1),
     "sse2": Dot(f"{_X86}sse2.pmadd.wd", 4, 2, "int16", "int16", adds=False, spare=1),
 }
-#: All dot products that are known.
+#: All supported dot products.
 DOTS = (*_NARROW.values(), *_WIDE.values())
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A CPU, as the rules see it.
+    """The properties of a CPU that the rules use.
 
     Attributes
     ----------
     vector_bytes : int
         Width of a vector register.
     registers : int
-        Vector registers that a tile may use: those that the instruction set names, less one where a
-        product needs one of its own.
+        Vector registers that a tile can use: those of the instruction set, less one if a
+        product needs its own.
     threads : int
-        Threads that a parallel loop is spread over.
+        Threads of a parallel loop.
     l1, l2 : int
-        Bytes of one core's data caches that a kernel may count on.
+        Bytes of one core's data caches that a kernel can rely on.
     dot8, dot16 : Dot or None
-        The instructions that sum products of 8 and of 16 bits.
+        The instructions for products of 8 and of 16 bits.
     """
 
     vector_bytes: int
@@ -161,22 +161,22 @@ class Machine:
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
-        """Read a target of kind ``llvm``.
+        """Read the properties of a target of kind ``llvm``.
 
         Vectors and registers follow from the instruction sets that LLVM names for the target:
-        AVX-512 has 32 registers of 64 bytes, AVX 16 of 32, NEON 32 of 16, SSE 16 of 16. So do the
-        dot products.
+        AVX-512 has 32 registers of 64 bytes, AVX 16 of 32, NEON 32 of 16, SSE 16 of 16. The
+        dot products follow from them, too.
 
         Raises
         ------
         tvmlab.errors.TargetError
-            It is no target, but the name of a processor, say.
+            `target` is not a target, for example the name of a processor.
         """
         if not isinstance(target, tvm.target.Target):
             raise TargetError(
-                f"{target!r} is no target",
+                f"{target!r} is not a target",
                 where="Machine.of",
-                fix="give a tvm.target.Target, as of {'kind': 'llvm', 'mcpu': 'x86-64-v3'}",
+                fix="pass tvm.target.Target({'kind': 'llvm', 'mcpu': 'x86-64-v3'})",
             )
         features = {str(f) for f in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
         if "avx512f" in features:
@@ -186,18 +186,18 @@ class Machine:
         else:
             width, registers = 16, 32 if "neon" in features else 16
         if "fma" not in features and "neon" not in features:
-            registers -= 1  # a product has to lie somewhere before it is added
+            registers -= 1  # a product needs a register before it is added
         threads = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
         dot8, dot16 = _dots(features)
         return cls(width, registers, threads, dot8=dot8, dot16=dot16)
 
     def lanes(self, dtype: str) -> int:
-        """Count the numbers of a dtype that one vector holds."""
+        """Return how many numbers of a dtype fit in a vector."""
         return max(1, self.vector_bytes * 8 // int(tvm.DataType(dtype).bits))
 
 
 def _dots(features: set[str]) -> tuple[Dot | None, Dot | None]:
-    """Find the dot products of 8 and of 16 bits among a processor's features."""
+    """Find the 8-bit and the 16-bit dot products among a processor's features."""
     narrow, wide = (
         next((dot for feature, dot in known.items() if feature in features), None)
         for known in (_NARROW, _WIDE)

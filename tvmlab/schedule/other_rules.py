@@ -1,4 +1,4 @@
-"""The rules for depthwise convolutions, reductions, element-wise arithmetic, and all the rest."""
+"""The rules for depthwise convolutions, reductions, element-wise and all other functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Depthwise", "ElementWise", "Parallel", "Reduction"]
 # Multiply-adds of a depthwise convolution below which starting the threads costs more than they
 # save, and rows that a thread pads at once.
 _DEPTHWISE_PARALLEL, _ROWS = 100_000, 8
-# Vectors that are summed at once, so that a sum need not wait for the one before it.
+# Vectors that are summed in parallel, so that a sum need not wait for the previous one.
 _VECTORS = 4
 
 
@@ -30,7 +30,7 @@ class Depthwise(CPUScheduleRule):
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> s_tir.Schedule | None:
-        """Schedule a function, or return None where it holds no depthwise convolution."""
+        """Schedule a function, or return None if it holds no depthwise convolution."""
         sch = s_tir.Schedule(func)
         blocks = loops.blocks(sch)
         place = loops.find(sch, blocks, DEPTHWISE)
@@ -72,7 +72,7 @@ class Reduction(CPUScheduleRule):
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> s_tir.Schedule | None:
-        """Schedule a function, or return None where it has another form."""
+        """Schedule a function, or return None if it has another structure."""
         sch = s_tir.Schedule(func)
         infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
         kinds = ["R" in info.dom_kind() for info in infos or []]
@@ -110,7 +110,7 @@ class Reduction(CPUScheduleRule):
 
 
 def _innermost(sch: s_tir.Schedule, block: Any) -> bool:
-    """Tell whether neighbours in memory are reduced to one number."""
+    """Return whether the reduction runs over contiguous elements."""
     found = sch.get(block)
     index = found.reads[0].region[-1].min
     reduced = [var.var for var in found.iter_vars if var.iter_type == tirx.IterVar.CommReduce]
@@ -118,16 +118,16 @@ def _innermost(sch: s_tir.Schedule, block: Any) -> bool:
 
 
 def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None:
-    """Reduce row by row: each to a few vectors first, where these divide it."""
+    """Reduce row by row: each row to a few vectors first, if these divide it."""
     *_, last = loops.reduction(sch, block)
     size = loops.extent(sch, last)
     spatial = loops.spatial(sch, block)
     rank, partial = len(spatial), None
-    # For a single row there is nothing that the vectors could be summed beside of.
+    # A single row offers no other rows to sum in parallel.
     many = any(loops.extent(sch, loop) != 1 for loop in spatial)
     if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
         _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, _VECTORS)])
-        with suppress(s_tir.ScheduleError):  # a reducer that TVM does not know keeps its order
+        with suppress(s_tir.ScheduleError):  # a reducer that TVM does not recognize keeps its order
             partial = sch.rfactor(lane, rank)
     together = sch.fuse(*sch.get_loops(block)[:rank])
     if work is None or work >= loops.PARALLEL:
@@ -144,18 +144,18 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
 
 
 class ElementWise(CPUScheduleRule):
-    """Schedule functions whose blocks each compute a number from the numbers at a few places."""
+    """Schedule functions whose blocks compute each number from numbers at a few positions."""
 
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> s_tir.Schedule | None:
-        """Schedule a function, or return None where a block reduces."""
+        """Schedule a function, or return None if a block reduces."""
         sch = s_tir.Schedule(func)
         infos = normalize_prim_func(sch)
         if infos is None or not all(info.is_injective() for info in infos):
             return None
-        # A sum over one number passes for injective; what follows, inlined into it, would be
-        # computed twice: with its initial value, and with its only update.
+        # A sum over one number counts as injective. Blocks that are inlined into it would be
+        # computed twice: in its initial value, and in its only update.
         if any(sch.get(info.block_rv).init is not None for info in infos):
             return None
         machine = Machine.of(target)
@@ -167,7 +167,7 @@ class ElementWise(CPUScheduleRule):
 class Parallel(CPUScheduleRule):
     """Schedule any function: every block's spatial loops but the last run in parallel.
 
-    It is the step ``parallel`` of the ladder, and takes what no other rule is made for.
+    This is the step ``parallel`` of the ladder, for functions that match no other rule.
     """
 
     def apply(

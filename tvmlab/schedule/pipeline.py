@@ -1,13 +1,13 @@
-"""From Relax operators to scheduled loops, step by step.
+"""Lower Relax operators to scheduled loops, step by step.
 
-Each step is a rung of the ladder of notebook 02, applied to a whole network:
+Each step corresponds to a step of the ladder in notebook 02, applied to a whole network:
 
 ========== =====================================================================================
 fuse       batch normalization is folded; neighbouring operators become one function
 parallel   the outer loops of every function are spread over the threads
 tile       NHWC; sums stay in a tile of registers, whose channels are vectors
 pack       constant weights are stored in the order in which the tiles read them
-epilogue   what fusion attached to a sum is computed in the tile, before it is written
+epilogue   operators fused with a sum are computed in the tile, before it is written
 winograd   3x3 convolutions are computed with fewer multiplications, if `Squares.choose` says so
 ========== =====================================================================================
 """
@@ -33,14 +33,14 @@ from .winograd import WinogradTransform
 
 __all__ = ["STEPS", "fused_passes", "rules", "schedule_passes"]
 
-#: The steps in their order; each one includes those before it.
+#: The steps in order; each one includes those before it.
 STEPS = ("fuse", "parallel", "tile", "pack", "epilogue", "winograd")
 
 
 def fused_passes(
     target: tvm.target.Target, step: str = STEPS[-1], layouts: Layouts | None = None
 ) -> tvm.transform.Pass:
-    """Make the passes from Relax operators to fused TIR functions without a schedule."""
+    """Return the passes from Relax operators to fused TIR functions without a schedule."""
     taken = STEPS[: STEPS.index(step) + 1]
     tile = "tile" in taken
     legal = None
@@ -65,7 +65,7 @@ def fused_passes(
 
 
 def rules(step: str = STEPS[-1]) -> list[ScheduleRule]:
-    """List the rules of a step: the first that takes a function schedules it."""
+    """List the rules of a step; the first rule that matches a function schedules it."""
     taken = STEPS[: STEPS.index(step) + 1]
     if "tile" in taken:
         return [
@@ -83,7 +83,7 @@ def rules(step: str = STEPS[-1]) -> list[ScheduleRule]:
 def schedule_passes(
     target: tvm.target.Target, step: str = STEPS[-1], tuned: Tuned | None = None
 ) -> tvm.transform.Pass:
-    """Make the passes that take Relax operators to scheduled TIR, for a CPU.
+    """Return the passes from Relax operators to scheduled TIR, for a CPU.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def schedule_passes(
     step : str
         The last of the `STEPS` to take.
     tuned : Tuned, optional
-        Schedules that were found by measuring, which go before those of the rules.
+        Tuned schedules, which take precedence over those of the rules.
 
     Returns
     -------
     tvm.transform.Pass
-        Relax of operators in; Relax that calls fused, scheduled TIR functions out.
+        A pass from Relax with operators to Relax that calls fused, scheduled TIR functions.
     """
     by_rules = ApplyRules(rules(step))
     if tuned is None:
@@ -108,7 +108,7 @@ def schedule_passes(
 
 @tvm.transform.module_pass(opt_level=0)
 class _FusedByLayouts:
-    """`fused_passes`, twice where other layouts were found: what fusion makes has to be known."""
+    """`fused_passes`, twice if the records choose layouts, because fusion determines the tasks."""
 
     def __init__(self, target: tvm.target.Target, step: str, tuned: Tuned) -> None:
         self.target, self.step, self.tuned = target, step, tuned
@@ -131,6 +131,6 @@ class _FusedByLayouts:
 
 
 def _taken(func: tirx.PrimFunc, layouts: Layouts) -> str:
-    """Name the tiles that the weights of a function are packed for by the records; mostly one."""
+    """Return the tiles that the records choose for the weights of a function; mostly one."""
     tiles = [layouts.taken[one] for one in operators(func) if one in layouts.taken]
     return ", ".join(dict.fromkeys(tiles))

@@ -1,9 +1,9 @@
 """Fetch weights from memory while the sums before them are computed.
 
-Late layers of a network have few pixels and many weights. A block of weights is read from memory
-for the first tile of pixels, which waits for it, and from the cache for the others, while the
-memory rests. So while the tiles work on one block, the next one is fetched, a little with each step
-of the sum: the processor's own prefetching cannot know what comes next.
+Late layers of a network have few pixels and many weights. The first tile of pixels waits while a
+block of weights is read from memory; the other tiles read it from the cache, and the memory is
+idle. Therefore the tiles prefetch the next block while they work on the current one, a little with
+each step of the sum: the processor's own prefetcher cannot predict the next block.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tvm.ir import IRModule
 
 __all__ = ["Ahead", "finish"]
 
-#: The annotation of the loop over the steps of a sum that is to fetch.
+#: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
-# Arguments of LLVM's prefetch: to read, for the second level of caches, of data.
+# Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """In which order a scheduled contraction reads its packed weights."""
+    """The order in which a scheduled contraction reads its packed weights."""
 
     rows: int
     columns: int
@@ -40,7 +40,7 @@ class Ahead:
         sch.annotate(loop, AHEAD, [*astuple(self), blocks])
 
     def _instruction(self, body: tirx.Stmt) -> tirx.PrimExpr:
-        """Make the instruction for one step of the sum."""
+        """Return the prefetch instruction for one step of the sum."""
         inner: list[tirx.For] = []
         found: list[s_tir.SBlockRealize] = []
         kinds = ((tirx.For, inner.append), (s_tir.SBlockRealize, found.append))
@@ -50,7 +50,7 @@ class Ahead:
         zero = tirx.const(0, "int64")
 
         def outside(expr: tirx.PrimExpr) -> tirx.PrimExpr:
-            """Say in terms of the loops around what the block says, at the first place inside."""
+            """Rewrite a block's expression in terms of the loops around it, at iteration 0."""
             expr = _replace(expr, [(var.var, value) for var, value in pairs])
             return _replace(expr, [(loop.loop_var, zero) for loop in inner])
 
@@ -72,7 +72,7 @@ class Ahead:
 
 
 def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """Put values in the place of variables."""
+    """Substitute values for variables."""
 
     def value(var: tirx.Var) -> Any:
         return next((known for old, known in pairs if old.same_as(var)), var)
@@ -81,7 +81,7 @@ def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let every loop of a function that `Ahead.annotate` marked fetch what comes next."""
+    """Add prefetches to every loop of a function that `Ahead.annotate` marked."""
 
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
@@ -97,5 +97,5 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def finish(sch: s_tir.Schedule) -> IRModule:
-    """Let every loop that `Ahead.annotate` marked fetch what comes next."""
+    """Add prefetches to every loop that `Ahead.annotate` marked."""
     return IRModule({"main": fetch_ahead(sch.mod["main"])})

@@ -1,10 +1,10 @@
-"""Requantized straight lines of 8-bit numbers, each channel its own, as staircases in int32.
+"""Compute quantized per-channel linear functions of 8-bit numbers as step functions in int32.
 
-A batch normalization on its own becomes, in integers, a product with a number for each channel, a
-sum, and a requantization: a dozen instructions for each vector, as those sums have 32 bits. But
-what goes in has 8 bits, and what comes out is a staircase of at most 256 steps; mostly
-``(x * factor + half) >> shift``, saturated, is the same staircase, with a factor of 22 bits. It is
-tried for all numbers and channels when the network is compiled, against the reference arithmetic.
+A batch normalization on its own becomes, in integers, a product with a number per channel, a
+sum, and a requantization: a dozen instructions per vector, because those sums have 32 bits. But
+the input has 8 bits, so the result is a step function with at most 256 steps. Usually
+``(x * factor + half) >> shift``, saturated, is the same function, with a 22-bit factor. The pass
+checks this at compile time for all numbers and channels, against the reference arithmetic.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..qnn import arithmetic
 __all__ = ["Staircases"]
 
 Int64 = NDArray[np.int64]
-# Bits of a factor: times 8 bits, and with what is added, that fits into int32. Shifts that are
-# tried, and how far from the slope factors are.
+# Bits of a factor: the product with 8 bits, plus the offset, fits into int32. Shifts that are
+# tried, and how far factors are from the slope.
 _BITS, _SHIFTS, _NEAR = 22, 3, (0, 1, -1)
 _NARROW = ("int8", "uint8")
 
@@ -63,11 +63,11 @@ def _staircase(
     requantize: dict[str, Any],
     scales: list[NDArray[Any]],
 ) -> relax.Expr | None:
-    """Write the staircase; None where the calls are of another form, or no factors are found."""
+    """Return the step function; None if the calls do not match, or no factors are found."""
     weight, zero, weight_zero, bias = numbers
     axis, rank = conv["data_layout"].find("C"), len(conv["data_layout"])
     channels, dtype, out_dtype = weight.size, str(x.ty.dtype), requantize["out_dtype"]
-    alone = conv["groups"] == channels and weight.ndim == rank  # a weight a channel: one tap
+    alone = conv["groups"] == channels and weight.ndim == rank  # one weight per channel: one tap
     still = {*conv["strides"]} == {1} and not any(conv["padding"])
     here = requantize["axis"] % rank == axis and conv["out_layout"] in ("", conv["data_layout"])
     along = [1] * rank
@@ -106,12 +106,12 @@ def _staircase(
 def _fit(
     x: Int64, slope: NDArray[np.float64], wanted: Int64, dtype: str
 ) -> tuple[Int64, Int64, int] | None:
-    """Find factors and halves, one for each channel, and a shift for all of them."""
+    """Find factors and offsets, one for each channel, and a common shift."""
     ends, far = np.iinfo(dtype), 1 << 40
     largest = int(np.floor(np.log2((1 << _BITS) / max(np.abs(slope).max(), 2.0**-8))))
     for shift in range(min(largest, 30), max(0, largest - _SHIFTS), -1):
         step = 1 << shift
-        # Between these; what saturates may lie anywhere beyond.
+        # Bounds for the offset; saturated values are bounded on one side only.
         low = np.where(wanted > ends.min, wanted * step, -far)
         high = np.where(wanted < ends.max, (wanted + 1) * step - 1, far)
         factor, half = np.zeros((2, len(slope)), np.int64)

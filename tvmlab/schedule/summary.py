@@ -1,4 +1,4 @@
-"""What scheduling did to a module, function by function."""
+"""The result of scheduling a module, function by function."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Kernel:
     Attributes
     ----------
     name : str
-        Its name: the operators that fusion joined.
+        Its name: the operators that were fused.
     calls : int
         How often the module's Relax functions call it.
     rule : str
-        The rule that scheduled it; empty where none did.
+        The rule that scheduled it; empty if none did.
     reason : str
-        Why none did, or which one raised; else empty.
+        Why no rule scheduled it, or which rule raised; else empty.
     layout : str
-        The register tile that tuning records have its weights packed for, as pixels downwards,
+        The register tile that tuning records pack its weights for, as pixels downwards,
         pixels across, channels; empty for the rules' own choice.
     """
 
@@ -46,14 +46,14 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Summary:
-    """Which rule took which function; print it.
+    """The rule that scheduled each function; print it for a table.
 
     Attributes
     ----------
     kernels : tuple of Kernel
         In the order of their first call.
     transposes : int
-        Changes of layout that are left, calls of transposes on their own or fused.
+        Layout transposes that are left, calls on their own or fused.
     """
 
     kernels: tuple[Kernel, ...]
@@ -91,11 +91,11 @@ class Summary:
 
     @property
     def unscheduled(self) -> tuple[Kernel, ...]:
-        """The functions that no rule took."""
+        """The functions that no rule scheduled."""
         return tuple(kernel for kernel in self.kernels if not kernel.rule)
 
     def __str__(self) -> str:
-        """Lay the kernels out as a table, a rule a group."""
+        """Format the kernels as a table, grouped by rule."""
         width = max((len(kernel.name) for kernel in self.kernels), default=0)
         lines = [f"{'function':{width}}  calls  rule"]
         for kernel in self.kernels:

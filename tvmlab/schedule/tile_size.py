@@ -5,8 +5,8 @@ broadcasts ``p`` numbers and does ``p * v`` multiply-adds, all of whose sums sta
 The larger the tile, the fewer loads for the same arithmetic, until the registers are full (Goto
 and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008).
 
-A tile is chosen when an operator becomes loops, because its constant weights are packed then.
-Tuning measures other tiles; `Layouts` takes the ones that it found better, operator by operator.
+A tile is chosen when an operator is lowered to loops, because its constant weights are packed then.
+Tuning measures other tiles; `Layouts` returns the better tiles that tuning found, per operator.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tvm import s_tir, tirx
 
 from .machine import Machine
 
-#: Rows of a matrix that a tile is chosen for where their number is open.
+#: Rows of a matrix to choose a tile for if their number is unknown.
 OPEN = 64
 
-# What today's x86-64 and aarch64 cores do in a cycle, and the cycles until a sum can be used.
+# Throughput per cycle of today's x86-64 and aarch64 cores, and the latency of a sum in cycles.
 _FMAS, _LOADS, _LATENCY = 2, 2, 4
 _MOST_VECTORS = 8
-# An address decides by its place in a page which few lines of the L1 cache may hold it.
+# An address's offset in its page determines which few lines of the L1 cache can hold it.
 _WAYS, _PAGE = 16, 4096
-#: TVM takes arrays from this size on from the heap (runtime::kMaxStackAlloca): LLVM keeps their
-#: numbers in registers over the sum, but not from there to what follows the sum, nor if weights are
-#: fetched ahead meanwhile, which might change what is on the heap for all it knows.
+#: TVM allocates arrays from this size on the heap (runtime::kMaxStackAlloca). LLVM keeps their
+#: numbers in registers over the sum, but writes them to the heap before the epilogue, and also if
+#: weights are prefetched meanwhile, because the prefetch might alias the heap.
 STACK = 1024
-# Cycles for a vector to the heap and back.
+# Cycles to write a vector to the heap and read it again.
 _ROUND_TRIP = 12
-#: Bytes in a cycle from memory.
+#: Bytes per cycle from memory.
 MEMORY = 4
 
 
@@ -48,7 +48,7 @@ class Tile:
     rows, columns : int
         Pixels of the output, downwards and across.
     channels : int
-        Output channels: a whole number of vectors.
+        Output channels: a multiple of the vector length.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class Tile:
     channels: int
 
     def __str__(self) -> str:
-        """Write it as pixels downwards, pixels across, channels."""
+        """Format the tile as pixels downwards, pixels across, channels."""
         return f"{self.rows}x{self.columns}x{self.channels}"
 
     @classmethod
@@ -71,13 +71,13 @@ class Tile:
         machine: Machine,
         weights: int = 0,
     ) -> list[Tile]:
-        """List the tiles for one picture of a layer, those with the fewest estimated cycles first.
+        """List the tiles for one image of a layer, those with the fewest estimated cycles first.
 
-        ``steps`` numbers are summed for each one of the output, ``apart`` bytes lie between the
-        inputs of neighbouring pixels, and ``weights`` bytes can be fetched ahead.
+        Each output sums ``steps`` numbers, the inputs of neighbouring pixels are ``apart`` bytes
+        apart, and ``weights`` bytes can be prefetched.
         """
         lanes = machine.lanes(dtype)
-        # Where memory is busy for a good part of the time, that part is to be beside the other.
+        # If the layer is partly memory-bound, that part is hidden by the other.
         busy = height * width * channels * steps / lanes / _FMAS
         from_memory = weights > machine.l2 and weights / MEMORY > busy / 4
 
@@ -89,18 +89,18 @@ class Tile:
                 * math.ceil(channels / tile.channels)
             )
             arithmetic = max(pixels * vectors / _FMAS, _LATENCY)
-            # Loads hide behind arithmetic, but not all of them.
+            # Loads overlap with arithmetic, but not all of them.
             one = arithmetic + (pixels + vectors) / _LOADS / 4 + 1
             wait = 0.0
             if pixels * vectors * machine.vector_bytes >= STACK:
                 one += _ROUND_TRIP * pixels * vectors / steps
                 wait = weights / MEMORY / steps if from_memory else 0.0
-            # A picture that the tile does not divide is copied, to be padded; a tile of several
+            # An image that the tile does not divide is copied, to be padded; a tile of several
             # rows touches more lines of the cache.
             uneven = bool(height % tile.rows or width % tile.columns)
             return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1)) + wait
 
-        # Inputs that lie a multiple of a page apart compete for the same few lines of the L1 cache.
+        # Inputs whose distance is a multiple of a page compete for the same few L1 cache lines.
         most = _WAYS * (_PAGE // math.gcd(_PAGE, apart))
 
         candidates = [
@@ -114,7 +114,7 @@ class Tile:
 
     @classmethod
     def choose(cls, *layer: Any, **more: Any) -> Tile:
-        """Take the best tile for a layer: the first of `ranked`, with its parameters."""
+        """Return the best tile for a layer: the first of `ranked`, with its parameters."""
         return cls.ranked(*layer, **more)[0]
 
 
@@ -129,7 +129,7 @@ OPERATOR = "tvmlab.operator"
 
 
 class Layouts:
-    """A choice of register tiles."""
+    """The chosen register tile of each operator."""
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
         self._chosen = dict(chosen or {})

@@ -1,11 +1,11 @@
 """Winograd's minimal filtering for 3x3 convolutions with stride 1: fewer multiplications.
 
 A square of ``m x m`` outputs is computed from ``(m + 2)^2`` products for each channel instead of
-``9 m^2``: the squares of the picture and the weights are transformed, multiplied point by point and
+``9 m^2``: the squares of the image and the weights are transformed, multiplied point by point and
 summed over the channels, which is one matrix product for each of the ``(m + 2)^2`` points, and
 transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, whose
 matrices these are). The weights are transformed at compile time. TVM's `topi.nn.winograd_util`
-gives the same algorithm's matrices as TE only, for schedules that multiply by all their zeros.
+defines the same matrices only in TE, for schedules that multiply by all their zeros.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _RESULT = {
 }
 
 
-# Of a core: multiply-adds of a vector in a cycle, as the tiles reach them; bytes in a cycle from
+# Per core: vector multiply-adds per cycle that the tiles reach; bytes per cycle from
 # and to the caches.
 _FMAS, _CACHE = 1.7, 8
 
 
 class Squares:
-    """A 3x3 convolution by squares of 2x2 or 4x4 outputs; see `choose`."""
+    """A 3x3 convolution in squares of 2x2 or 4x4 outputs; see `choose`."""
 
     def __init__(
         self,
@@ -98,22 +98,22 @@ class Squares:
         machine: Machine,
         layouts: Layouts | None = None,
     ) -> Squares | None:
-        """Take the size with the fewest estimated cycles; None where that is direct convolution.
+        """Choose the size with the fewest estimated cycles; None if direct convolution is faster.
 
         Parameters
         ----------
         window : Window
-            Of the convolution.
+            The window of the convolution.
         shape : sequence
-            Of the output, NHWC.
+            The shape of the output, NHWC.
         inputs, groups : int
-            Channels of the input; groups.
+            The channels of the input, and the groups.
         dtype : str
-            Of the sums: only float32 bears the rounding.
+            The dtype of the sums: only float32 tolerates the rounding errors.
         machine : Machine
-            What to tile for.
+            The processor to tile for.
         layouts : Layouts, optional
-            Who chooses the tile of the products.
+            The choice of the products' tile.
         """
         lanes = machine.lanes("float32")
         _, height, width, outputs = shape
@@ -201,7 +201,7 @@ class Squares:
 
 
 def _combine(matrix: list[list[int]], row: Any, term: Any) -> Any:
-    """Multiply a row of a matrix, which unrolling makes known, with terms; skip its zeros."""
+    """Multiply a row of a matrix, known after unrolling, with terms; skip its zeros."""
     made = None
     for number, factors in reversed(list(enumerate(matrix))):
         total = None
@@ -220,14 +220,14 @@ def _combine(matrix: list[list[int]], row: Any, term: Any) -> Any:
 class WinogradTransform(CPUScheduleRule):
     """Schedule functions that hold a transform of `winograd.Squares`.
 
-    The points of a square are written out, so that of a transform's matrix only additions and a few
-    multiplications are left.
+    The points of a square are unrolled, so that a transform's matrix becomes only additions and a
+    few multiplications.
     """
 
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> s_tir.Schedule | None:
-        """Schedule a function, or return None where it holds no such transform."""
+        """Schedule a function, or return None if it holds no such transform."""
         sch = s_tir.Schedule(func)
         blocks = loops.blocks(sch)
         names = [sch.get(block).name_hint for block in blocks]
@@ -242,7 +242,7 @@ class WinogradTransform(CPUScheduleRule):
 
 
 def _input(sch: s_tir.Schedule, blocks: list[Any], place: int, machine: Machine) -> None:
-    """Transform squares: for each row of them, the pixels are padded first."""
+    """Schedule the input transform: for each row of squares, pad the pixels first."""
     lanes = machine.lanes("float32")
     half, block = blocks[place : place + 2]
     work = loops.work(sch, block)
@@ -264,7 +264,7 @@ def _input(sch: s_tir.Schedule, blocks: list[Any], place: int, machine: Machine)
 
 
 def _output(sch: s_tir.Schedule, blocks: list[Any], place: int, machine: Machine) -> None:
-    """Transform sums back; what fusion attached is computed in the square."""
+    """Schedule the output transform; fused operators are computed in the square."""
     lanes = machine.lanes("float32")
     half, whole, *after = blocks[place:]
     work = loops.work(sch, whole)
@@ -288,7 +288,7 @@ def _output(sch: s_tir.Schedule, blocks: list[Any], place: int, machine: Machine
 
 
 def _write_out(sch: s_tir.Schedule, block: Any) -> None:
-    """Unroll the few loops of a block in a square, and make a vector of its channels."""
+    """Unroll the small loops of a block in a square, and vectorize its channels."""
     *points, lane = sch.get_loops(block)[-4:]
     for loop in points:
         if loops.extent(sch, loop) > 1 and sch.get(loop).kind == tirx.ForKind.SERIAL:

@@ -1,4 +1,4 @@
-"""Count the arithmetic of a function in its loops, before it is scheduled."""
+"""Count a function's arithmetic operations in its loops, before it is scheduled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvm import s_tir, sym, tirx
 
 __all__ = ["Tally", "Work", "counted"]
 
-#: Function attribute: what `counted` gave before the function was scheduled.
+#: Function attribute: the result of `counted` before the function was scheduled.
 _WORK = "tvmlab.work"
 #: Function attribute: the rule that scheduled it (`tvmlab.schedule.apply` sets it).
 _RULE = "tvmlab.rule"
@@ -25,25 +25,25 @@ _ARITHMETIC = (
     *(tirx.Min, tirx.Max, tirx.LShift, tirx.RShift),
     *(tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor),
 )
-# Calls whose work is not to be seen from outside.
+# Calls to code whose operations cannot be counted.
 _OPAQUE = re.compile(r"extern|packed|llvm|intrin|inject|access_ptr|address_of|workspace")
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one call of a compiled function does.
+    """The work of one call of a compiled function.
 
     Attributes
     ----------
     operations : int or None
-        Arithmetic on elements: a multiply-add is two operations; loads, casts, comparisons and the
-        arithmetic of indices are none. It is counted before scheduling. None if a size is known
+        Arithmetic on elements: a multiply-add is two operations; loads, casts, comparisons and
+        index arithmetic do not count. Counted before scheduling. None if a size is known
         only at run time, or if the function calls other code.
     dtype : str
         The dtype of most operations, empty without any. Products of narrow integers that are
         summed in int32 count as int8 or int16, because processors have instructions for them.
     rule : str
-        The rule that scheduled the function; empty where none did.
+        The rule that scheduled the function; empty if none did.
     """
 
     operations: int | None
@@ -51,7 +51,7 @@ class Work:
     rule: str
 
 
-# Operations by dtype. A share is that of a tensor which is read in part; its loops make it whole.
+# Operations by dtype. A share is the fraction of a tensor that is read, whose loops fill all of it.
 _Counts = Mapping[str, int | Fraction]
 
 
@@ -60,14 +60,14 @@ class _Unknown(Exception):
 
 
 def counted(func: tirx.PrimFunc) -> dict[str, Any]:
-    """Give the attributes that keep a function's work through scheduling."""
+    """Return the attributes that keep a function's operation count through scheduling."""
     operations, dtype = _count(func)
     return {_WORK: [-1 if operations is None else operations, dtype]}
 
 
 @tvm.transform.module_pass(opt_level=0)
 class Tally:
-    """The pass that changes nothing and notes every TIR function, and its work."""
+    """A pass that changes nothing, and records every TIR function and its work."""
 
     def __init__(self) -> None:
         self.work: dict[str, Work] = {}
@@ -88,7 +88,7 @@ class Tally:
 
 
 def _count(func: tirx.PrimFunc) -> tuple[int | None, str]:
-    """Count operations; name the dtype of most of them."""
+    """Return the number of operations, and the dtype of most of them."""
     try:
         found = _statement(func.body, _read_shares(func))
     except _Unknown:
@@ -97,7 +97,7 @@ def _count(func: tirx.PrimFunc) -> tuple[int | None, str]:
 
 
 def _statement(stmt: Any, shares: Mapping[Any, Fraction]) -> _Counts:
-    """Count in a statement and all below it."""
+    """Count operations in a statement and all statements below it."""
     if isinstance(stmt, tirx.For):
         if not isinstance(stmt.extent, tirx.IntImm):
             raise _Unknown
@@ -113,13 +113,13 @@ def _statement(stmt: Any, shares: Mapping[Any, Fraction]) -> _Counts:
         return _expression(stmt.value) or {}
     if isinstance(stmt, tirx.While):
         raise _Unknown
-    # What a reduction begins with (`init`) is a constant.
+    # The initial value of a reduction (`init`) is a constant.
     inside = getattr(stmt, "block", None) or getattr(stmt, "body", None)
     return {} if inside is None else _statement(inside, shares)
 
 
 def _expression(expr: Any) -> _Counts | None:
-    """Count in an expression; None where no element is in it, but indices and constants alone."""
+    """Count operations in an expression; None if it has only indices and constants."""
     if isinstance(expr, _ARITHMETIC):
         return _with(expr, [_expression(expr.a), _expression(expr.b)])
     if isinstance(expr, tirx.BitwiseNot):
@@ -133,13 +133,13 @@ def _expression(expr: Any) -> _Counts | None:
         return None if parts == [None, None] else _sum(part or {} for part in parts)
     if isinstance(expr, tvm.ir.Call):
         return _call(expr)
-    # Loops count in integers; what has a name and is not a loop variable was loaded.
+    # Loops count in integers; every variable that is not a loop variable was loaded.
     named = isinstance(expr, tvm.ir.Var) and not str(expr.ty.dtype).startswith(("int", "uint"))
     return {} if named or isinstance(expr, tvm.ir.TensorLoad) else None
 
 
 def _call(call: Any) -> _Counts | None:
-    """Count in the call of an intrinsic: one operation, and those of its operands."""
+    """Count the call of an intrinsic as one operation, plus those of its operands."""
     name = str(getattr(call.op, "name", "extern"))
     if _OPAQUE.search(name):
         raise _Unknown
@@ -152,13 +152,13 @@ def _call(call: Any) -> _Counts | None:
 
 
 def _either(sides: Iterable[Any]) -> _Counts | None:
-    """Count in the side of a choice that is more."""
+    """Return the count of the larger branch of a choice."""
     parts = [part for part in map(_expression, sides) if part is not None]
     return _larger(parts) if parts else None
 
 
 def _with(expr: Any, parts: Sequence[_Counts | None]) -> _Counts | None:
-    """Add one operation to those of the operands, if there are elements among them."""
+    """Add one operation to those of the operands, if any operand has elements."""
     elements = [part for part in parts if part is not None]
     dtype, lanes = _dtype(expr)
     sides = [expr.a, expr.b] if isinstance(expr, tirx.Add) else [expr]
@@ -167,7 +167,7 @@ def _with(expr: Any, parts: Sequence[_Counts | None]) -> _Counts | None:
 
 
 def _narrow(expr: Any) -> str | None:
-    """Name the dtype in which an int32 product is one of narrow integers."""
+    """Return the dtype if an int32 product is one of narrow integers."""
     if not isinstance(expr, tirx.Mul) or _dtype(expr)[0] != "int32":
         return None
     if not isinstance(expr.a, tirx.Cast) or not isinstance(expr.b, tirx.Cast):
@@ -179,7 +179,7 @@ def _narrow(expr: Any) -> str | None:
 
 
 def _dtype(expr: Any) -> tuple[str, int]:
-    """Take a dtype apart: ``"float32x16"`` is 16 of ``"float32"``."""
+    """Split a dtype: ``"float32x16"`` is 16 of ``"float32"``."""
     element, _, lanes = str(expr.ty.dtype).partition("x")
     return element, int(lanes or 1)
 
@@ -204,7 +204,7 @@ _Box = list[tuple[int, int]]
 
 
 def _read_shares(func: tirx.PrimFunc) -> Mapping[Any, Fraction]:
-    """Find the buffers that are filled up, and how much of them is of use."""
+    """Find the buffers that are filled completely, and the fraction of each that is read."""
     boxes: dict[Any, _Box] = {}
     analyzer = sym.Analyzer()
 
@@ -213,7 +213,7 @@ def _read_shares(func: tirx.PrimFunc) -> Mapping[Any, Fraction]:
             analyzer.bind(var.var, var.dom, allow_override=True)
         own = {written.source for written in block.writes}
         for read in block.reads:
-            if read.source not in own:  # sums read what they add to
+            if read.source not in own:  # sums read their own result
                 box = [_span(analyzer, each) for each in read.region]
                 boxes[read.source] = _around(boxes.get(read.source, box), box)
 
@@ -237,7 +237,7 @@ def _around(one: _Box, other: _Box) -> _Box:
 
 
 def _share(box: _Box, shape: Any) -> Fraction:
-    """Divide a box by the whole."""
+    """Return the fraction of a shape that a box covers."""
     if not all(isinstance(size, tirx.IntImm) and size.value > 0 for size in shape):
         return Fraction(1)
     sizes = [int(size.value) for size in shape]

@@ -1,1 +1,1 @@
-"""What all rooms use: files, targets, tools, downloads, and text for messages."""
+"""Helpers for all rooms: files, targets, tools, downloads, and text for messages."""

@@ -1,4 +1,4 @@
-"""Files that are downloaded or fetched beforehand: checked by SHA-256, kept in a folder."""
+"""Downloaded files, checked by SHA-256 and kept in a cache folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     licence: str = "Apache-2.0"
 
 
-#: Every file that `fetch` knows, by name.
+#: All files that `fetch` can download, by name.
 REGISTRY: dict[str, Entry] = {
     name: Entry(name, url, int(size), sha256)
     for name, size, sha256, url in map(str.split, _LIST.splitlines()[1:])
@@ -33,20 +33,20 @@ REGISTRY: dict[str, Entry] = {
 
 
 def cache_dir() -> Path:
-    """Return the folder of the downloads: TVMLAB_CACHE, or `tvmlab` in the user's cache folder."""
+    """Return the cache folder: TVMLAB_CACHE, or `tvmlab` in the user's cache folder."""
     if own := os.environ.get("TVMLAB_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tvmlab").expanduser()
 
 
 def cached(name: str) -> Path | None:
-    """Return the path of a file in `REGISTRY` if the cache holds it with the right SHA-256."""
+    """Return the path of a file in `REGISTRY` if the cache contains it with the right SHA-256."""
     path = cache_dir() / name
     return path if _holds(path, REGISTRY[name].sha256) else None
 
 
 def fetch(name: str) -> Path:
-    """Return the path of a file, and download the file first if needed.
+    """Return the path of a file, after downloading the file if necessary.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def fetch(name: str) -> Path:
     Raises
     ------
     ChecksumError
-        The address returned other bytes, which are deleted.
+        The download has another SHA-256; it is deleted.
     DataError
         The name is unknown, TVMLAB_OFFLINE is set, the address cannot be reached, or the cache
         folder cannot be written. The message says where to put the file.
@@ -72,30 +72,30 @@ def fetch(name: str) -> Path:
         return path
     entry, path = REGISTRY[name], cache_dir() / name
     facts = f"from {entry.url}, {entry.size} bytes, sha256 {entry.sha256}, to {path}"
-    fix = f"Bring the file by other means: {facts}; or try again with a network, or with "
+    fix = f"Copy the file there by other means: {facts}; or try again with a network, or with "
     fix += "TVMLAB_CACHE set to a folder that can be written."
     if os.environ.get("TVMLAB_OFFLINE", "") not in ("", "0"):
-        raise DataError("The network is closed by TVMLAB_OFFLINE.", where=str(path), fix=fix)
-    with warnings.catch_warnings(action="ignore"):  # tqdm's, of a notebook without widgets
-        import pooch  # Here, because most processes download nothing.
+        raise DataError("TVMLAB_OFFLINE forbids downloads.", where=str(path), fix=fix)
+    with warnings.catch_warnings(action="ignore"):  # tqdm warns in a notebook without widgets
+        import pooch  # imported here, because most processes download nothing
 
-    pooch.get_logger().setLevel("WARNING")  # else it writes a line for each attempt
+    pooch.get_logger().setLevel("WARNING")  # by default it logs a line per attempt
     bar = sys.stderr.isatty() and find_spec("tqdm") is not None
     # Seconds to wait for a connection, and for the next bytes of a transfer.
     downloader = pooch.HTTPDownloader(bar, timeout=(3.0, 15.0))
     try:
-        # It writes to a temporary file, which becomes `path` if the SHA-256 is right.
+        # Downloads to a temporary file, which is renamed to `path` if the SHA-256 is right.
         pooch.retrieve(entry.url, entry.sha256, name, path.parent, downloader=downloader)
-    except (OSError, ValueError) as error:  # of the network and the folder; of the SHA-256
+    except (OSError, ValueError) as error:  # OSError: network or folder; ValueError: SHA-256
         kind = DataError if isinstance(error, OSError) else ChecksumError
         raise kind(f"{name} could not be downloaded: {error}", where=str(path), fix=fix) from error
     return path
 
 
 def fetched(name: str, sha256: str, fix: str) -> Path:
-    """Return the path of a file in ``share/tvmlab`` beside the running Python, put there by `make`.
+    """Return the path of a file that `make` put in ``share/tvmlab`` beside the running Python.
 
-    Raises `ToolchainError` with the advice `fix` if the file is missing or has another SHA-256.
+    Raises `ToolchainError` with the fix `fix` if the file is missing or has another SHA-256.
     """
     path = Path(sys.prefix) / "share" / "tvmlab" / name
     if not _holds(path, sha256):

@@ -1,4 +1,4 @@
-"""Optional dependencies, imported when they are first needed."""
+"""Optional dependencies, imported on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ToolchainError
 def need(module: str, *, extra: str) -> Any:
     """Import a module such as ``"onnx"`` that the package's extra `extra` installs.
 
-    Raises `ToolchainError`, which says how to install it, if it is missing.
+    Raises `ToolchainError` with the install command if the module is missing.
     """
     try:
         return importlib.import_module(module)

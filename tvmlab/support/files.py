@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all."""
+"""Write files atomically: completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..errors import TvmlabError
 
 @contextlib.contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a block another file to write, and put it in the place of `path` when the block ends.
+    """Yield a temporary path to write to, and rename the file to `path` when the block ends.
 
-    A reader sees the old file or the new one, never a part. If the block fails, `path` stays as it
-    was. The file gets the permissions of the file that it replaces, or else those of any new file.
+    A reader sees either the old file or the new one. If the block fails, `path` stays unchanged.
+    The file gets the permissions of the file that it replaces, or those of a new file.
     Raises OSError if the folder cannot be written, or if `path` is a folder, a device or a pipe.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "A device or a pipe has this name", str(path))
     part = path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}.part"
-    # Not `tempfile`, whose files are readable by their owner alone, whatever the umask says.
+    # Not `tempfile`, whose files only their owner can read, whatever the umask is.
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield part
@@ -37,7 +37,7 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written(path: str | os.PathLike[str], error: type[TvmlabError]) -> Iterator[Path]:
-    """Do the same as `whole`, and raise an `error` where the file cannot be written."""
+    """Do the same as `whole`, but raise `error` if the file cannot be written."""
     try:
         with whole(path) as part:
             yield part

@@ -1,7 +1,7 @@
-"""What this machine has, and whether it can run code for a target.
+"""The properties of this machine, and whether it can run code for a target.
 
-TVM's thread pool takes the number of its threads from ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``
-when it starts; without them it uses half of the processors, as if they were hyperthreads.
+TVM's thread pool reads the number of its threads from ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``
+when it starts; otherwise it uses half of the logical processors, in case they are hyperthreads.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..errors import TargetError
 from .importing import PROCESSORS
 from .wording import several
 
-#: The name of the function by which an RPC server returns its `Abilities` as JSON.
+#: The name of the function with which an RPC server returns its `Abilities` as JSON.
 ABILITIES = "tvmlab.abilities"
 
 
 def physical_cores() -> int:
-    """Return the physical cores that this process, or its container (cgroup v2), may use."""
+    """Return the number of physical cores that this process, or its container, can use."""
     cores = len({core_of(cpu) for cpu in PROCESSORS})
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -37,7 +37,7 @@ def physical_cores() -> int:
 
 
 def core_of(cpu: int) -> tuple[str, ...]:
-    """Return the package and the core of a logical processor."""
+    """Return the package and the core that a logical processor belongs to."""
     topology = f"/sys/devices/system/cpu/cpu{cpu}/topology"
     try:
         names = "physical_package_id", "core_id"
@@ -47,7 +47,7 @@ def core_of(cpu: int) -> tuple[str, ...]:
 
 
 def main_memory() -> int:
-    """Return the bytes of main memory, or the limit of a container (cgroup v2) if that is less."""
+    """Return the bytes of main memory, or a container's limit (cgroup v2) if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -58,8 +58,8 @@ def main_memory() -> int:
 def host_target() -> tvm.target.Target:
     """Return the target of this machine, and make TVM's thread pool use its cores.
 
-    Sets ``TVM_NUM_THREADS`` if it is not set. Call this function before the first kernel runs: the
-    size of the pool is fixed once the pool has started, and a warning tells if it is too small.
+    Sets ``TVM_NUM_THREADS`` if it is not set. Call this function before the first kernel runs,
+    because the size of the pool is fixed once the pool has started. Warns if the pool is too small.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def _asked_threads() -> int | None:
         text = os.environ.get(name)
         if text is None:
             continue
-        # OpenMP takes a list, one number for each level of nesting; TVM reads the first.
+        # OpenMP takes a list with one number per level of nesting; TVM reads the first.
         number = text.partition(",")[0]
         if number.isdecimal() and int(number) > 0:
             return int(number)
@@ -105,7 +105,7 @@ def runtime_threads() -> int:
 
 @cache
 def processor_name() -> str:
-    """Return the maker's name of this machine's processor."""
+    """Return the vendor's name of this machine's processor."""
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
@@ -116,7 +116,7 @@ def triple_of(target: tvm.target.Target) -> str:
     return str(target.attrs.get("mtriple", codegen.llvm_get_system_triple()))
 
 
-# Prefixes of those names of LLVM's features that stand for instructions; the others tune.
+# Prefixes of LLVM's feature names that are instruction sets; other features only tune.
 _INSTRUCTIONS = (
     *("adx", "aes", "amx", "avx", "bf16", "bmi", "crc", "dotprod", "f16c", "fma", "fp-armv8"),
     *("fullfp16", "gfni", "i8mm", "lse", "lzcnt", "movbe", "neon", "pclmul", "popcnt", "sha"),
@@ -125,18 +125,18 @@ _INSTRUCTIONS = (
 
 
 def other_processor(target: tvm.target.Target, triple: str = "") -> str:
-    """Name the processor of an LLVM target if its architecture is not a triple's, or this one."""
+    """Name the processor of an LLVM target if its architecture differs from the triple's."""
     wanted, here = triple_of(target), triple or codegen.llvm_get_system_triple()
     return "" if wanted.split("-")[0] == here.split("-")[0] else f"a processor of {wanted}"
 
 
 def missing_features(target: tvm.target.Target) -> str:
-    """Name what a target uses and this machine lacks; empty if its code can run here."""
+    """Return the features that a target uses and this machine lacks; empty if its code can run."""
     return abilities().missing(target) if target.kind.name == "llvm" else ""
 
 
 class Abilities(NamedTuple):
-    """What a machine can run: its processor, LLVM's triple and features, its logical processors.
+    """The abilities of a machine: its processor, LLVM's triple and features, logical processors.
 
     A server returns them as JSON, ``json.dumps(abilities())``.
     """
@@ -147,10 +147,10 @@ class Abilities(NamedTuple):
     processors: int
 
     def missing(self, target: tvm.target.Target) -> str:
-        """Name what an LLVM target uses and the machine lacks; empty if it can run the code."""
+        """Return the features that a target uses and the machine lacks; empty if there are none."""
         if other := other_processor(target, self.triple):
             return other
-        # Without either, LLVM compiles for the least processor of the architecture.
+        # Without either, LLVM compiles for the baseline processor of the architecture.
         named = "mcpu" in target.attrs or "mattr" in target.attrs
         absent = codegen.llvm_get_cpu_features(target).difference(self.features) if named else ()
         return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
@@ -164,13 +164,13 @@ class Abilities(NamedTuple):
         threads = int(target.attrs.get("num-cores", 1))
         if threads > self.processors:
             own = several(self.processors, "processor")
-            return f"the target's num-cores is {threads}, and it has {own} to use"
+            return f"the target's num-cores is {threads}, but the machine has {own}"
         return ""
 
 
 @cache
 def abilities() -> Abilities:
-    """Return what this machine can run."""
+    """Return the abilities of this machine."""
     cpu = codegen.llvm_get_system_cpu()
     own = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
     features = sorted(codegen.llvm_get_cpu_features(own))

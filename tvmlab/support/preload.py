@@ -1,4 +1,4 @@
-"""What a server of processes imports first: TVM without PyTorch, with LLVM ready to compile."""
+"""The first import of a process server: TVM without PyTorch, with LLVM initialized."""
 
 import os
 
@@ -6,7 +6,7 @@ from .importing import leave_pytorch_out
 
 
 def _compile_something() -> None:
-    """Compile a kernel, so that LLVM starts once and not in each process that is forked."""
+    """Compile a kernel, so that LLVM starts once and not in each forked process."""
     import tvm
     from tvm import te
 
@@ -15,7 +15,7 @@ def _compile_something() -> None:
     tvm.tirx.build(function, target=tvm.target.Target("llvm")).get_function("main")
 
 
-# A process that forks should have no threads, of which the fork has none.
+# A process that forks should have no threads, because the child would lack them.
 os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 leave_pytorch_out()
 _compile_something()

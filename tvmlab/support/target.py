@@ -1,4 +1,4 @@
-"""Compilation targets as a user writes them: today's dictionaries, and TVM's earlier strings."""
+"""Parse compilation targets: current dictionaries, and TVM's earlier strings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .wording import telling
 
 __all__ = ["as_target", "parse", "physical_cores", "runtime_threads", "spelled", "split_target"]
 
-#: Names that can be before the comma of a composite target.
+#: Names that can precede the comma of a composite target.
 PARTITIONERS = ("npu",)
 
 
 def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm.target.Target:
-    """Return the TVM target for what a user wrote.
+    """Convert a user's target to a TVM target.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
         raise
     except Exception as error:  # ValueError, TypeError or InternalError
         what = f"TVM does not know this target: {telling(error)}"
-        fix = 'give a kind such as "llvm", or {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}'
+        fix = 'use a kind such as "llvm", or {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}'
         raise TargetError(what, where=repr(target), fix=f"{fix}, or leave it out") from error
     if made.kind.name == "llvm":
         _check_llvm(made)
@@ -58,11 +58,11 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
 
 
 def _check_llvm(target: tvm.target.Target) -> None:
-    """Refuse values of an LLVM target that TVM accepts, and LLVM or the thread pool does not."""
+    """Reject values of an LLVM target that TVM accepts, but LLVM or the thread pool does not."""
     mcpu, triple = str(target.attrs.get("mcpu") or "generic"), triple_of(target)
     if target.host is not None:
         as_target(target.host)
-    # First of all: TVM reads through a null pointer for the instruction sets of such a triple.
+    # First, because TVM dereferences a null pointer for the instruction sets of such a triple.
     if not codegen.llvm_is_valid_cpu("generic", triple):
         what = f"LLVM cannot compile for the triple {triple!r}"
         fix = "leave mtriple out, or use one such as x86_64-linux-gnu or aarch64-linux-gnu"
@@ -73,8 +73,8 @@ def _check_llvm(target: tvm.target.Target) -> None:
             "or cortex-a72 with the mtriple aarch64-linux-gnu"
         )
     elif int(target.attrs.get("num-cores", 1)) < 1:
-        what = "no machine has fewer cores than one"
-        fix = "give the number of threads to use as num-cores, from 1 on, or leave it out"
+        what = "num-cores is less than 1"
+        fix = "set num-cores to the number of threads, from 1 on, or leave it out"
     else:
         return
     raise TargetError(what, where=str(target), fix=fix)
@@ -88,7 +88,7 @@ def split_target(
     Parameters
     ----------
     target : tvm.target.Target, mapping, str or None
-        What a user wrote.
+        The target as the user wrote it.
 
     Returns
     -------
@@ -111,15 +111,15 @@ def split_target(
     whole, other = (first, rest) if rest in PARTITIONERS else (rest, first)
     wanted = f"{PARTITIONERS[0]}, {whole}"
     what = f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}"
-    fix = f"what takes parts of a module comes first: {wanted!r}; to compile all of it, leave out "
+    fix = f"write the partitioner first: {wanted!r}; to compile without partitioning, leave out "
     raise TargetError(what, where=repr(target), fix=f"{fix}{other!r} and the comma")
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read a target string of TVM before 2025, such as ``"llvm -mcpu=x86-64-v3 -num-cores=4"``.
+    """Parse a target string of TVM before 2025, such as ``"llvm -mcpu=x86-64-v3 -num-cores=4"``.
 
-    ``--`` is as good as ``-``, a space as good as ``=``, and an option without a value is true.
-    Raises `TargetError` for an unknown option, and leaves it to TVM to refuse a kind or a value.
+    ``--`` equals ``-``, a space equals ``=``, and an option without a value is true. Raises
+    `TargetError` for an unknown option; TVM itself rejects an unknown kind or value.
     """
     kind, *words = shlex.split(text) or [""]
     spec: dict[str, Any] = {"kind": kind}
@@ -142,7 +142,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _value(kind: str, value: str) -> Any:
-    """Convert the value of an option to its type; leave what has another type for TVM to refuse."""
+    """Convert the value of an option to its type; TVM rejects values of other types."""
     if kind == "bool":
         known = {"": True, "1": True, "true": True, "0": False, "false": False}
         return known.get(value.lower(), value)

@@ -1,6 +1,6 @@
-"""Compilers, build tools, and C++ extensions of TVM's foreign function interface.
+"""Find compilers and build tools, and build C++ extensions for TVM's foreign function interface.
 
-Tools are looked for beside the running Python first, then on PATH, because a virtual environment
+Tools beside the running Python take precedence over those on PATH, because a virtual environment
 has its own `cmake` and `ninja`, whether or not it has been activated.
 """
 
@@ -31,11 +31,11 @@ from .wording import several, table, telling
 #: Flags of every extension.
 FLAGS = ("-shared", "-fPIC", "-O2")
 
-#: tvm-ffi's source package, the version that the wheel of TVM is pinned to.
+#: tvm-ffi's source package, in the version that TVM's wheel requires.
 FFI_SOURCE = "apache_tvm_ffi-0.1.14.post1.tar.gz"
 FFI_SHA256 = "8ebd92dc97cdcb22ab494aa252c868ddd6a9b6c89be69188562e0f236652429f"
 
-# What the report of the machine names.
+# The tools and packages in the report of `machine`.
 _TOOLS = ("g++", "make", "cmake", "ninja")
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime", "torch")
 _DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
@@ -45,30 +45,30 @@ _INSTALL |= {"ninja": "pip install ninja"}
 
 
 class Tool(NamedTuple):
-    """A program, and the first dotted number that its ``--version`` prints, or an empty string."""
+    """A program, and the first dotted number in its ``--version`` output, or an empty string."""
 
     path: Path
     version: str
 
 
 class Completed(NamedTuple):
-    """What a command wrote, standard output and errors in their order, and how long it took."""
+    """The combined standard output and errors of a command, and its duration."""
 
     output: str
     seconds: float
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables that build commands run with: those of this process, some changed.
+    """Return the environment for build commands: that of this process, with changes.
 
-    Messages are in English and without colours. The variables of a make above this process are left
-    out, because each make would obey them.
+    Messages are in English and without colours. The variables of a parent make are removed,
+    because each nested make would obey them.
     """
-    # Not resolved: the interpreter of a virtual environment is a link out of it.
+    # Not resolved, because the interpreter of a virtual environment is a link to another folder.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
     if sys.prefix != sys.base_prefix:
-        own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
+        own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython uses it
     # Jupyter sets these three for its kernels, and CMake, Ninja and compilers obey them.
     colour = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR")
     above = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
@@ -78,7 +78,7 @@ def _environment() -> dict[str, str]:
 def find_tool(name: str) -> Tool:
     """Find a program, such as `g++` or `cmake`, beside the running Python or on PATH.
 
-    Raises `ToolchainError`, which says how to install it, if it is missing.
+    Raises `ToolchainError` with the install command if it is missing.
     """
     path = shutil.which(name, path=_environment()["PATH"])
     if path is None:
@@ -88,7 +88,7 @@ def find_tool(name: str) -> Tool:
         raise ToolchainError(f"{name} is not installed.", where="PATH", fix=f"Install it: {how}.")
     try:
         found = re.search(r"\d+(\.\d+)+", run([path, "--version"], timeout=30).output)
-    except ToolchainError:  # it has no such option
+    except ToolchainError:  # the program has no such option
         found = None
     return Tool(Path(path), found[0] if found else "")
 
@@ -128,7 +128,7 @@ def run(
     env : mapping of str to str, optional
         Variables to set besides those of this process.
     timeout : float
-        Seconds until the command is killed, with everything that it started.
+        Seconds until the command is killed, with all its child processes.
 
     Returns
     -------
@@ -142,8 +142,8 @@ def run(
     """
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     start = time.perf_counter()
-    # A temporary file and not a pipe: the output of a grandchild that outlives the timeout would
-    # keep a pipe open, and us waiting.
+    # A temporary file instead of a pipe: a grandchild that outlives the timeout would keep
+    # a pipe open, and this process waiting.
     with tempfile.TemporaryFile() as sink:
         try:
             process = subprocess.Popen(
@@ -161,9 +161,9 @@ def run(
         try:
             how = f"with exit code {process.wait(timeout)}"
         except subprocess.TimeoutExpired:
-            how = f"after {timeout:g} s without end"
+            how = f"after {timeout:g} s, the time limit"
         finally:
-            if process.returncode is None:  # too late, or interrupted by the user
+            if process.returncode is None:  # timed out, or interrupted by the user
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         sink.seek(0)
@@ -171,14 +171,14 @@ def run(
     if process.returncode != 0:
         tail = "".join(f"\n    {text}" for text in output.splitlines()[-20:])
         what = f"A build command failed {how}{':' if tail else '.'}{tail}"
-        fix = "Read the last lines of its output, above; run the command in a shell to see all."
+        fix = "Read the last lines of its output, above, or run the command in a shell to see all."
         raise ToolchainError(what, where=line, fix=fix)
     return Completed(output, time.perf_counter() - start)
 
 
 def ffi_flags() -> tuple[list[str], list[str]]:
-    """Return the flags to compile and to link with, as `tvm-ffi-config` prints them."""
-    from tvm_ffi import libinfo  # Here, because importing it can import PyTorch.
+    """Return the compile flags and link flags, as `tvm-ffi-config` prints them."""
+    from tvm_ffi import libinfo  # imported here, because it can import PyTorch
 
     folder = Path(libinfo.find_libtvm_ffi()).parent
     includes = [f"-I{path}" for path in libinfo.include_paths()]
@@ -203,7 +203,7 @@ def build_extension(
     -------
     Path
         The shared library, in a folder whose name depends on contents, flags, compiler and tvm-ffi.
-        Of several processes that ask for a library at once, one builds it and the others wait.
+        If several processes request a library at once, one of them builds it and the others wait.
 
     Raises
     ------
@@ -234,19 +234,19 @@ def build_with_cmake(
     """Build a CMake project against tvm-ffi, or reuse a build as `build_extension` does.
 
     `name` is a target in the CMakeLists.txt of the folder `source`: a library without `lib`, or a
-    `program`. All files in the folder count as sources. `options` are more of CMake's.
+    `program`. All files in the folder count as sources. `options` are further CMake options.
     """
     cxx, cmake, ninja = compiler(), find_tool("cmake"), find_tool("ninja")
     file = name if program else f"{name}.so"
 
     def build(made: Path) -> None:
         with tempfile.TemporaryDirectory() as work:
-            # On the command line, so that no variable of the environment changes the build.
+            # On the command line, so that environment variables cannot change the build.
             tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
             tools += ["-DCMAKE_BUILD_TYPE=Release"]
             run([cmake.path, "-S", source, "-B", work, "-G", "Ninja", *tools, *options])
             run([cmake.path, "--build", work, "--target", name])
-            shutil.copy(Path(work) / file, made)  # with its mode: programs can be executed
+            shutil.copy(Path(work) / file, made)  # with its mode, so that programs are executable
 
     facts = (*options, cxx, cmake.version, sys.prefix)
     return _reused(sorted(Path(source).resolve().glob("*")), facts, folder, file, build)
@@ -259,7 +259,7 @@ def _reused(
     name: str,
     build: Callable[[Path], None],
 ) -> Path:
-    """Return what was built of the same files and facts before, or build it."""
+    """Return an earlier build of the same files and facts, or build it."""
     digest = hashlib.sha256(repr((metadata.version("apache-tvm-ffi"), facts)).encode())
     for source in files:
         content = source.read_bytes()
@@ -271,7 +271,7 @@ def _reused(
         made.parent.mkdir(parents=True, exist_ok=True)
         with (made.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
-            if not made.is_file():  # else another process built it meanwhile
+            if not made.is_file():  # otherwise another process built it in the meantime
                 with whole(made) as part:
                     build(part)
                     part.chmod(0o755)
@@ -312,7 +312,7 @@ def load_extension(path: Path | str) -> Any:
 def tvm_ffi_source() -> Path:
     """Find the source package of tvm-ffi that `make setup` fetched, and check its SHA-256.
 
-    Raises `ToolchainError` if it is missing or another file.
+    Raises `ToolchainError` if it is missing, or has another SHA-256.
     """
     return fetched(FFI_SOURCE, FFI_SHA256, fix="Run `make setup`, which fetches it.")
 
@@ -336,7 +336,7 @@ def machine() -> str:
 
     A missing tool or package is a line of the report, not an error.
     """
-    import tvm  # Here and below, because the rest of this module works without TVM.
+    import tvm  # imported here and below, because the rest of this module works without TVM
     from tvm.target import codegen
 
     from .host import main_memory, physical_cores

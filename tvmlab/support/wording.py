@@ -1,14 +1,14 @@
-"""Text for messages: tables, nouns with numbers, and one line of another library's error."""
+"""Format messages: tables, counted nouns, and one line of another library's error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_SCHEDULES = "Error message: "  # what TVM's errors of a schedule put before what is wrong
+_SCHEDULES = "Error message: "  # the prefix of the message in TVM's schedule errors
 
 
 def several(number: int, noun: str) -> str:
-    """Count things in words: "1 trial", "2 trials"."""
+    """Format a count with its noun: "1 trial", "2 trials"."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
@@ -26,10 +26,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[
 
 
 def telling(error: BaseException) -> str:
-    """Return the one line of another library's error that says what went wrong.
+    """Extract the most informative line of another library's error.
 
-    It is TVM's first line, the last of a traceback, or what follows a schedule's "Error message:".
-    It names the operator that TVM calls offending.
+    It is the first line of a TVM error, the last line of a traceback, or the text after "Error
+    message:" of a schedule. It includes the operator that TVM reports as offending.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]

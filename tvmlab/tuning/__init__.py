@@ -1,10 +1,10 @@
-"""Tuning: better schedules found by measuring, and records of them that last.
+"""Tuning: search better schedules by measuring them, and record the results in a file.
 
 `tune` searches a module's functions and writes what it measures to a file of records;
-`tvmlab.compile(mod, records=...)` takes from it what was decided. The parts can be had one by one:
-`tasks` lists what there is to tune, `LocalMeasurer` and `RemoteMeasurer` time kernels,
+`tvmlab.compile(mod, records=...)` uses the decisions in this file. You can also use the parts:
+`tasks` lists the functions to tune, `LocalMeasurer` and `RemoteMeasurer` time kernels,
 `tune_tasks` searches, `Records` is the file, and `merge`, `best_of`, `export_database` and
-`import_database` carry records elsewhere.
+`import_database` copy records between files and to MetaSchedule.
 """
 
 from ..records.entries import Result, Verdict, replay, workload_id

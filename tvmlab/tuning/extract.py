@@ -1,4 +1,4 @@
-"""Tasks: the functions of a module that `tvmlab.compile` would schedule, each in some layouts."""
+"""Tasks: the functions of a module that `tvmlab.compile` would schedule, in several layouts."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ..schedule.apply import SCHEDULED
 from ..schedule.tile_size import operators
 from .search.context import metaschedule_spaces
 
-# Tiles of an operator that are tried besides the rules' own; tiles of as many channels.
+# Tiles of an operator that are tried besides the rules' own; how many of them share a width.
 _OTHERS, _OF_A_WIDTH = 7, 2
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A task's function with its weights packed in one way.
+    """A task's function with one packing of its weights.
 
     Attributes
     ----------
     layout : str
-        What the layout is, as `tvmlab.schedule` reads it; empty for a function that has but one.
+        The layout in the format of `tvmlab.schedule`; empty for a function with only one layout.
     module : tvm.ir.IRModule
         One TIR function ``main`` without a schedule: MetaSchedule's workload.
     rule : tvm.s_tir.Schedule or None
-        Its schedule by the rules of `tvmlab.schedule`; None where no rule takes it.
+        Its schedule by the rules of `tvmlab.schedule`; None if no rule matches.
     spaces : callable
-        Makes the design spaces: schedules of `module` with decisions to sample.
+        Returns the design spaces: schedules of `module` with decisions to sample.
     """
 
     layout: str
@@ -53,13 +53,13 @@ class Task:
     Attributes
     ----------
     name, operator : str
-        The function's name, and the operator whose layout is to be chosen; empty without one.
+        The function's name, and the operator whose layout is chosen, or an empty string.
     target : tvm.target.Target
-        What it is compiled for.
+        The target that it is compiled for.
     calls, flops : int, float
-        How often the network calls it, and operations of one call, a multiply-add being two.
+        How often the network calls it, and operations per call; a multiply-add counts as two.
     variants : tuple of Variant
-        At least one; the first is what `tvmlab.compile` takes without records.
+        At least one; `tvmlab.compile` uses the first one without records.
     """
 
     name: str
@@ -76,17 +76,17 @@ def tasks(
     *,
     layouts: bool = True,
 ) -> list[Task]:
-    """List what there is to tune in a module.
+    """List the tasks of a module.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A module with a Relax function ``main``, or a TIR function, as for `tvmlab.compile`.
     target : tvm.target.Target, mapping or str, optional
-        A CPU; the host where it is left out. For a composite such as ``"npu, llvm"`` the functions
-        that are left for the CPU are tuned.
+        A CPU; by default, the host. For a composite such as ``"npu, llvm"``, the functions
+        that stay on the CPU are tuned.
     layouts : bool
-        Whether operators may have their weights packed in other ways than the rules'.
+        Whether operators can have other weight packings than the rules'.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def tasks(
     CompileError
         The module has no Relax function ``main``.
     TuningError
-        The target is no CPU, or nothing in the module can be tuned.
+        The target is not a CPU, or no function of the module can be tuned.
     """
     mod, made = cut(with_main(mod), target)
     if made.kind.name != "llvm":
@@ -110,7 +110,7 @@ def tasks(
         )
     found: list[Task] = []
     with made:
-        # Layouts of activations are the same whatever tiles are chosen: once is enough.
+        # The layouts of activations do not depend on the tiles, so they are converted once.
         mod = channels_last()(simplify(mod))
         first = Layouts()
         lowered = fused_passes(made, layouts=first)(mod)
@@ -137,13 +137,13 @@ def tasks(
         raise TuningError(
             "there is nothing to tune",
             where="the module's function main",
-            fix="a module is tuned whose shapes are known and whose operators TVM lowers to loops",
+            fix="pass a module with static shapes, whose operators TVM lowers to loops",
         )
     return found
 
 
 def _others(ranked: tuple[Tile, ...]) -> list[Tile]:
-    """Choose tiles to try: the next best by the rules' estimate, at most two of each width."""
+    """Choose the tiles to try: the next best by the rules' estimate, at most two of each width."""
     count = Counter([ranked[0].channels])
     chosen = []
     for tile in ranked[1:]:
@@ -154,7 +154,7 @@ def _others(ranked: tuple[Tile, ...]) -> list[Tile]:
 
 
 def _calls(mod: IRModule) -> list[str]:
-    """List the TIR functions that ``main`` calls, in order, as often as it calls them."""
+    """List the TIR functions that ``main`` calls, in order, with repetitions."""
     called: list[str] = []
 
     def visit(expr: relax.Expr) -> None:
@@ -166,20 +166,20 @@ def _calls(mod: IRModule) -> list[str]:
 
 
 def _tunable(func: tirx.PrimFunc) -> bool:
-    """Tell whether a function has blocks to schedule, and sizes that are known."""
+    """Return whether a function has blocks to schedule, and static sizes."""
     body = func.body
     if func.attrs.get(SCHEDULED, False) or not isinstance(body, s_tir.SBlockRealize):
         return False
     shapes = [getattr(param.ty, "shape", [None]) for param in func.params]
     known = all(isinstance(size, tirx.IntImm) for shape in shapes for size in shape)
-    return known and body.block.name_hint == "root"  # TVM's schedules take no other
+    return known and body.block.name_hint == "root"  # TVM's schedules need a root block
 
 
 def _variant(layout: str, func: tirx.PrimFunc, target: tvm.target.Target) -> Variant:
     module = IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
         rule = _by_rules(module, target, tunable=False)
-    except Exception:  # compile leaves the function as it is, then
+    except Exception:  # compile leaves such a function unscheduled
         rule = None
     return Variant(layout, module, rule, partial(_spaces, module, target))
 
@@ -191,7 +191,7 @@ def _by_rules(module: IRModule, target: tvm.target.Target, *, tunable: bool) -> 
 
 
 def _spaces(module: IRModule, target: tvm.target.Target) -> list[s_tir.Schedule]:
-    """Make the design spaces: the rule's, and MetaSchedule's."""
+    """Return the design spaces: the rule's, and MetaSchedule's."""
     made = _by_rules(module, target, tunable=True)
     own = made if isinstance(made, list) else []
     return [*own, *metaschedule_spaces(module, target)]

@@ -1,4 +1,4 @@
-"""Measuring kernels: how, what comes out, and the steps from a module to times."""
+"""Measure kernels: the options, the outcomes, and the steps from a module to times."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tvm.ir import IRModule
 from ..errors import TuningError
 from ..schedule.prefetch import fetch_ahead
 
-# What a kernel is called with: the shape and the dtype of each tensor.
+# The arguments of a kernel: the shape and the dtype of each tensor.
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
-# Each byte of an output of places or counts before a kernel runs: no kernel writes it by accident.
+# The initial value of each byte of an integer output: no kernel writes it by accident.
 _UNWRITTEN = b"\x5a"
 
 
@@ -33,31 +33,31 @@ def expect_number(name: str, value: object, least: float, *, whole: bool = True)
     if not (fits and least <= value < math.inf):  # type: ignore[operator]
         wanted = f"a {'whole ' if whole else ''}number of at least {least:g}"
         raise TuningError(
-            f"{name} is {value!r}, not {wanted}", fix=f"give {wanted}, or leave {name} out"
+            f"{name} is {value!r}, not {wanted}", fix=f"pass {wanted}, or leave {name} out"
         )
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How kernels are measured: the options of AutoTVM's ``LocalRunner`` and ``LocalBuilder``.
+    """Options for measuring kernels, like AutoTVM's ``LocalRunner`` and ``LocalBuilder``.
 
     Attributes
     ----------
     number, repeat : int
-        Calls in a sample, and samples of a kernel.
+        Calls per sample, and samples per kernel.
     min_repeat_ms : int
-        Milliseconds that a sample takes at least; `number` is raised until it does.
+        The least time of a sample in milliseconds; `number` is raised to reach it.
     timeout, build_timeout : float
-        Seconds until a kernel that runs, or that is being compiled, is given up.
+        Time limits in seconds for running a kernel, and for compiling it.
     cache_flush : bool
-        Whether all arguments but the first are flushed from the caches before each sample, as a
-        layer in the middle of a network finds them (``enable_cpu_cache_flush``). The first sample
-        call is then the only one that is cold, so `number` should be 1.
+        Whether all arguments but the first are flushed from the caches before each sample, as for
+        a layer in the middle of a network (``enable_cpu_cache_flush``). Only the first call of a
+        sample is then cold, so `number` should be 1.
 
     Raises
     ------
     TuningError
-        A value is of another type, or out of its range.
+        A value has the wrong type, or is out of its range.
     """
 
     number: int = 1
@@ -68,7 +68,7 @@ class Measure:
     cache_flush: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what no kernel can be measured with."""
+        """Reject options with which no kernel can be measured."""
         for name, least in (("number", 1), ("repeat", 1), ("min_repeat_ms", 0)):
             expect_number(name, getattr(self, name), least)
         for name in ("timeout", "build_timeout"):
@@ -76,25 +76,25 @@ class Measure:
 
     @property
     def how(self) -> str:
-        """How the clock is used: results that differ in it do not compare."""
+        """The use of the clock; results with another value are not comparable."""
         flushed = "flushed" if self.cache_flush else "warm"
         return f"number {self.number}, {self.min_repeat_ms} ms, {flushed}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one kernel.
+    """The outcome of measuring one kernel.
 
     Attributes
     ----------
     times, error : tuple of float, str
-        Seconds per call, one number per sample; or why the kernel failed, in a line or a few.
+        Seconds per call, one number per sample; or why the kernel failed, in one or more lines.
     answer : tuple of float
-        A fingerprint of what the kernel computed from seeded inputs, by which kernels of the same
-        function agree up to rounding: two numbers per output. Empty where it was not computed.
+        A fingerprint of the kernel's result for seeded inputs: two numbers per output. Kernels of
+        the same function agree up to rounding. Empty if it was not computed.
     cpu : str
-        The processor that it ran on, by its maker's name; empty where that is this machine's, or
-        an RPC server does not tell.
+        The processor that it ran on, by its vendor's name; empty if that is this machine's, or if
+        an RPC server does not report it.
     """
 
     times: tuple[float, ...] = ()
@@ -105,7 +105,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel, what it is called with, and the places of what it writes."""
+    """A compiled kernel, its arguments, and the indices of its outputs."""
 
     module: Any
     arguments: Shapes
@@ -121,12 +121,12 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
     )
     module = IRModule({"main": fetch_ahead(function)})
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
-    compiled.get_function("main")  # LLVM makes the machine code here
+    compiled.get_function("main")  # LLVM generates the machine code here
     return Kernel(compiled, arguments, written(function))
 
 
 def written(function: Any) -> tuple[int, ...]:
-    """Find the parameters that a function's blocks write; the last one where none says so."""
+    """Return the parameters that a function's blocks write; by default, the last one."""
     written: list[Any] = []
 
     def look(block: Any) -> None:
@@ -141,19 +141,19 @@ def written(function: Any) -> tuple[int, ...]:
     return tuple(places) or (len(function.params) - 1,)
 
 
-@functools.lru_cache(maxsize=2)  # the candidates of a task, one after the other, take the same
+@functools.lru_cache(maxsize=2)  # consecutive candidates of a task have the same arguments
 def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
-    """Make what a kernel is called with; the same for the same arguments, outputs too.
+    """Make the arguments of a kernel, the same for equal shapes; outputs included.
 
     Floating-point numbers are between -1 and 1, int8 and uint8 take all of their values, and other
-    inputs are zeros: places and counts, of which a wrong one would reach outside of a tensor.
+    inputs are zeros: they can be indices and counts, and a wrong one would access invalid memory.
     """
     made: list[NDArray[Any]] = []
     for place, (shape, dtype) in enumerate(arguments):
         random = np.random.default_rng(place)
         if dtype in _FULL_RANGE:
             made.append(random.integers(*_FULL_RANGE[dtype], shape, dtype=dtype))
-        elif "float" in dtype:  # TVM imports the package that has bfloat16 and the like
+        elif "float" in dtype:  # TVM imports the package that defines bfloat16 and similar types
             made.append((random.random(shape, dtype=np.float32) * 2 - 1).astype(dtype))
         elif place not in outputs:
             made.append(np.zeros(shape, dtype))
@@ -171,10 +171,10 @@ def _signs(size: int) -> NDArray[np.float64]:
 
 
 def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
-    """Return two numbers per output by which kernels that compute the same agree.
+    """Return two numbers per output that agree for kernels with the same result.
 
     They are the sum of the magnitudes and a sum weighted by seeded signs, in float64. A NaN or an
-    infinity counts as several times all the others together, so that its place matters.
+    infinity counts as several times all the others together, so that its position matters.
     """
     numbers: list[float] = []
     for output in outputs:
@@ -191,7 +191,7 @@ def measure(
 ) -> list[Outcome]:
     """Run kernels and time them, here or in a session with an RPC server, from paths of libraries.
 
-    Without `rounds`, kernels are timed one after the other; else each round takes a sample of each
+    Without `rounds`, kernels are timed sequentially; else each round takes a sample of each
     kernel, and every other round goes from the last kernel to the first.
     """
     device = tvm.cpu() if session is None else session.cpu(0)
@@ -225,5 +225,5 @@ def _uploaded(session: Any, path: str) -> Any:
     session.upload(path, name)
     Path(path).unlink()
     module = session.load_module(name)
-    session.remove(name)  # the system keeps what is loaded; the folder goes with the session
+    session.remove(name)  # a loaded library stays in memory; the session's folder is deleted
     return module

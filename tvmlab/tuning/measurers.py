@@ -1,8 +1,8 @@
-"""Measuring kernels on this machine, and on others through TVM's RPC tracker and servers.
+"""Measure kernels on this machine, and on others through TVM's RPC tracker and servers.
 
-`multiprocessing`'s fork server imports TVM once, without PyTorch, and forks a process for each job:
-a kernel that crashes or never ends is the only one lost, and the threads that TVM's pool leaves
-spinning end with their process.
+`multiprocessing`'s fork server imports TVM once, without PyTorch, and forks a process for each job.
+Therefore a kernel that crashes or never ends affects no other kernel, and the spinning threads of
+TVM's pool end with their process.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Server = tuple[str, int, str]  # host, port and key
 
 _BATCH = 16  # kernels that are compiled before the first of them is measured
 _LEAST_MEMORY = 2 << 30
-# How long to wait for a server that is free, and how long one can take beyond its own time limit.
+# How long to wait for a free server, and how much longer than its own time limit one can take.
 PATIENCE_SECONDS, SLACK_SECONDS = 60.0, 10.0
-_TRIES = 3  # how often a kernel is measured anew where its server is lost
+_TRIES = 3  # how often a kernel is measured again if its server is lost
 
 _RUN, _COMPILED = "It cannot be run: ", "It cannot be compiled: "
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -65,14 +65,14 @@ class Job:
 
 
 class KernelProcess:
-    """A process at work on a job; `errors` says for each kernel why it cannot be compiled."""
+    """A process that executes a job; `errors` lists for each kernel why it cannot be compiled."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.errors = job, [""] * len(job.texts)
         self._connection, theirs = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_work, args=(theirs, job), daemon=True)
-        # `multiprocessing` would import the main module in each process, which would run a script
-        # without `if __name__ == "__main__"` again.
+        # `multiprocessing` would import the main module in each process, which would rerun a script
+        # without `if __name__ == "__main__"`.
         with _STARTING, theirs:
             main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
             try:
@@ -91,13 +91,13 @@ class KernelProcess:
         """Measure the kernels; raise an OSError if the process, or the server, is lost or late."""
         how = self.job.how
         seconds = how.timeout * len(self.errors) * max(1.0, self.job.rounds / how.repeat)
-        with contextlib.suppress(OSError):  # the process was lost, which its answer shows
+        with contextlib.suppress(OSError):  # the process was lost, which `_receive` reports
             self._connection.send((server, seconds))
         found: list[Outcome] = self._receive(seconds + slack)
         return found
 
     def failed(self, why: object) -> list[Outcome]:
-        """Return the outcomes where nothing could be measured."""
+        """Return outcomes with an error for all kernels of the job."""
         return [Outcome(error=error or f"{_RUN}{why}") for error in self.errors]
 
     def _receive(self, seconds: float) -> Any:
@@ -113,7 +113,7 @@ class KernelProcess:
         return answer
 
     def end(self) -> None:
-        """End the process and those that it started, whatever they do."""
+        """End the process and its children immediately."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid or 0, signal.SIGKILL)
         self._process.kill()
@@ -124,15 +124,15 @@ class KernelProcess:
 
 
 def _work(connection: Connection, job: Job) -> None:
-    """Compile the kernels of a job, then measure them for each server that comes."""
+    """Compile the kernels of a job, then measure them for each server that the parent sends."""
     os.setpgid(0, 0)
     doomed(os.getppid())
-    # The server ends when the other end of this pipe is closed, and this process ends with it.
+    # The fork server ends when the other end of this pipe is closed, and this process ends with it.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     os.environ["TVM_NUM_THREADS"] = str(job.target.get("num-cores", physical_cores()))
-    # Data, not addresses: libraries and the stacks of threads take many that they never use.
+    # Limit data, not addresses: libraries and thread stacks reserve many that they never use.
     resource.setrlimit(resource.RLIMIT_DATA, (job.memory, job.memory))
     built, errors = [], []
     for place, text in enumerate(job.texts):
@@ -153,19 +153,19 @@ def _work(connection: Connection, job: Job) -> None:
 
 
 def _measured(job: Job, built: list[Kernel], errors: list[str], request: Any) -> Any:
-    """Measure what was compiled, here or on a server; return an error if the server is no use."""
+    """Measure the compiled kernels here or on a server; return an error if the server is lost."""
     server, seconds = request
     try:
         session = None if server is None else rpc.connect(*server, session_timeout=seconds)
         able = None if session is None else abilities_of(session)
         if able and (why := able.why_unsupported(tvm.target.Target(job.target))):
             return TargetError(
-                f"A server cannot run what is compiled for the target: {why}.",
+                f"A server cannot run code for the target: {why}.",
                 where=f"{able.cpu}, {server}",
                 fix="tune for the servers' processor and its threads",
             )
         found = iter(measure(built, job.how, job.rounds, session))
-    except Exception as error:  # TVM has many for a connection that breaks
+    except Exception as error:  # TVM raises many classes for a broken connection
         why = f"{type(error).__name__}: {telling(error)}" if server is None else ""
         why = why or server_message(error)
         if not why:
@@ -179,9 +179,9 @@ def _measured(job: Job, built: list[Kernel], errors: list[str], request: Any) ->
 
 
 class Measurer:
-    """Compiles kernels on this machine, each in its process, and measures them somewhere.
+    """Compiles each kernel in its own process on this machine, and measures it there or elsewhere.
 
-    `processor` is the one it measures on, by its maker's name; empty where outcomes tell it.
+    `processor` is the name of the measuring processor; empty if the outcomes contain it.
     """
 
     processor = ""
@@ -193,19 +193,19 @@ class Measurer:
         self._alive: set[KernelProcess] = set()
 
     def measure(self, kernels: Sequence[IRModule]) -> Iterator[tuple[int, Outcome]]:
-        """Build and measure some kernels; yield each one's place and outcome when it is known.
+        """Build and measure kernels; yield each one's index and outcome as soon as it is known.
 
         Parameters
         ----------
         kernels : sequence of tvm.ir.IRModule
-            One scheduled TIR function ``main`` each.
+            Modules of one scheduled TIR function ``main``.
 
         Raises
         ------
         TuningError
             No server was free.
         TargetError
-            A server cannot run what is compiled for the target.
+            A server cannot run code for the target.
         RemoteError
             The tracker does not answer, or has no server of the key.
         """
@@ -215,11 +215,11 @@ class Measurer:
                 yield start + place, outcome
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels alternately in one process, a sample of each per round.
+        """Measure kernels alternately in one process, with a sample of each per round.
 
         Every other round goes from the last kernel to the first. Kernels that cannot be compiled
-        are left out of the rounds; where one fails to run, all that ran with it have its error. The
-        parameters and errors are otherwise those of `measure`.
+        are left out of the rounds. If one fails to run, all kernels of the process get its error.
+        Parameters and errors are otherwise those of `measure`.
         """
         ((_, outcomes),) = self._outcomes([self._job(kernels, rounds)])
         return outcomes
@@ -230,19 +230,19 @@ class Measurer:
             json.loads(str(self.target)),
             self.options,
             rounds,
-            # Four fifths of the memory are shared, but each process gets what tvm and a layer take.
+            # Divide four fifths of the memory, but give each process enough for TVM and one layer.
             max(_LEAST_MEMORY, main_memory() * 4 // 5 // self._cores),
             self._linker,
             self._folder,
         )
 
     def _outcomes(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Outcome]]]:
-        """Compile and measure; yield each job's place and outcomes when they are known."""
+        """Compile and measure; yield each job's index and outcomes when they are known."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
-        """Make threads that wait for processes; at the end none of the processes is left."""
+        """Make threads that wait for processes; at the end all processes are ended."""
         pool = ThreadPoolExecutor(count)
         try:
             yield pool
@@ -262,7 +262,7 @@ class Measurer:
         self._alive.discard(process)
 
     def close(self) -> None:
-        """End all processes; what is being measured is dropped."""
+        """End all processes; measurements in progress are dropped."""
         for process in list(self._alive):
             self._end(process)
 
@@ -276,27 +276,27 @@ class Measurer:
 class LocalMeasurer(Measurer):
     """Builds kernels and measures them on this machine.
 
-    As many processes as there are cores compile a batch; then its kernels run one after the other,
-    each in its process, while nothing else of this measurer runs.
+    As many processes as there are cores compile a batch. Then its kernels run sequentially, each in
+    its own process, while this measurer runs nothing else.
 
     Parameters
     ----------
     target : tvm.target.Target
-        What to compile for. Its ``num-cores`` is the number of threads that kernels run with.
+        The target to compile for. Its ``num-cores`` is the number of threads that kernels use.
     measure : Measure, optional
-        How.
+        The options.
 
     Raises
     ------
     TargetError
-        This machine cannot run what is compiled for the target.
+        This machine cannot run code for the target.
     """
 
     def __init__(self, target: tvm.target.Target, measure: Measure | None = None) -> None:
         super().__init__(target, measure)
         if why := abilities().why_unsupported(target):
             raise TargetError(
-                f"This machine cannot run what is compiled for the target: {why}.",
+                f"This machine cannot run code for the target: {why}.",
                 where=spelled(target),
                 fix="tune for tvmlab.host_target(), or on machines of that kind through an RPC "
                 "tracker (tracker=, key=)",
@@ -317,15 +317,15 @@ class LocalMeasurer(Measurer):
 class RemoteMeasurer(Measurer):
     """Builds kernels here and measures them on other machines.
 
-    Each server measures one kernel at a time. Where a server is lost or hangs, its kernel is
-    compiled again and goes to another one.
+    Each server measures one kernel at a time. If a server is lost or hangs, its kernel is compiled
+    again and measured on another one.
 
     Parameters
     ----------
     target : tvm.target.Target
-        What to compile for: the machines that measure.
+        The target to compile for: the machines that measure.
     measure : Measure, optional
-        How.
+        The options.
     tracker, key : str
         The ``host:port`` of an RPC tracker (``tvmlab rpc-tracker``), and the key of the servers
         (``tvmlab rpc-server --key``).
@@ -352,7 +352,7 @@ class RemoteMeasurer(Measurer):
         if server is None:
             raise TuningError(
                 f"No server was free for {PATIENCE_SECONDS:.0f} s.",
-                fix="start more servers (tvmlab rpc-server), or those again that do not answer",
+                fix="start more servers (tvmlab rpc-server), or restart those that do not answer",
             )
         return server
 
@@ -362,7 +362,7 @@ class RemoteMeasurer(Measurer):
         compiling, serving = threading.Semaphore(self._cores), threading.Semaphore(servers)
 
         def measured(job: Job) -> list[Outcome]:
-            """Measure the kernels of a job on the first server that is free and does not fail."""
+            """Measure the kernels of a job on the first free server that does not fail."""
             for _ in range(_TRIES):
                 with compiling:
                     process = self._compiled(job)

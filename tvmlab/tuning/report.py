@@ -1,4 +1,4 @@
-"""What tuning shows: lines while it runs, and a report at the end."""
+"""The output of tuning: lines while it runs, and a report at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINE_SECONDS = 5.0  # a line at most this often, and at the end of a task
 
 @dataclass
 class Progress:
-    """Counts trials, and prints lines unless it is silent."""
+    """Count trials, and print progress lines unless it is silent."""
 
     total: int
     silent: bool
@@ -20,7 +20,7 @@ class Progress:
     shown: float = float("-inf")
 
     def show(self, text: str, *, last: bool) -> None:
-        """Print a line if it is the last of its kind, or if the one before was long ago."""
+        """Print a line if it is the last of its kind, or if the previous line is old enough."""
         now = time.monotonic()
         if not self.silent and (last or now - self.shown >= LINE_SECONDS):
             self.shown = now
@@ -29,23 +29,23 @@ class Progress:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What tuning brought to one task.
+    """The result of tuning one task.
 
     Attributes
     ----------
     name : str
         The task's name.
     calls, flops : int, float
-        How often the network calls it, and operations of one call.
+        How often the network calls it, and operations per call.
     rule, tuned : float
-        Seconds per call without tuning, and of what `tvmlab.compile` takes from now on. `rule` is
-        infinite where what is compiled without tuning did not run.
+        Seconds per call without tuning, and of the schedule that `tvmlab.compile` uses now. `rule`
+        is infinite if the schedule without tuning failed.
     layout, ended : str
-        The layout that was chosen, empty for the rule's own; why the search ended.
+        The chosen layout, empty for the rule's own; why the search ended.
     errors, times : tuple of str, tuple of float
-        Why candidates failed, and seconds per call of all, infinity for a failure.
+        Why candidates failed, and seconds per call of all candidates, infinity for a failure.
     decided : bool
-        Whether there is a verdict. Without one, compilation does what it did before.
+        Whether there is a verdict. Without a verdict, compilation does not change.
     """
 
     name: str
@@ -61,12 +61,12 @@ class TaskReport:
 
     @property
     def trials(self) -> int:
-        """Candidates measured, in this run and before."""
+        """Candidates measured, in this run and earlier ones."""
         return len(self.times)
 
     @property
     def ratio(self) -> float:
-        """The tuned time over the rule's."""
+        """The tuned time over the rule's time."""
         return self.tuned / self.rule if 0 < self.rule < float("inf") else 1.0
 
     @property
@@ -77,14 +77,14 @@ class TaskReport:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What tuning brought to a module.
+    """The result of tuning a module.
 
     Attributes
     ----------
     tasks : tuple of TaskReport
-        In the order of the time that they take.
+        Sorted by the time that they take.
     seconds, measured : float, int
-        How long this run took, and the candidates that it measured.
+        The duration of this run, and the number of candidates that it measured.
     """
 
     tasks: tuple[TaskReport, ...]
@@ -93,16 +93,16 @@ class Report:
 
     @property
     def before(self) -> float:
-        """Seconds that all calls take without tuning, added up, of tasks where that is known."""
+        """The time of all calls without tuning, in seconds, for tasks where it is known."""
         return sum(task.calls * task.rule for task in self.tasks if task.rule < float("inf"))
 
     @property
     def after(self) -> float:
-        """Seconds that the calls of the same tasks take after tuning, added up."""
+        """The time of the same tasks' calls after tuning, in seconds."""
         return sum(task.calls * task.tuned for task in self.tasks if task.rule < float("inf"))
 
     def __repr__(self) -> str:
-        """Draw a table, times in milliseconds."""
+        """Format a table, with times in milliseconds."""
         head = "task", "calls", "rule ms", "tuned ms", "ratio", "GFLOP/s", "trials", "errors"
         cells = [
             (

@@ -21,15 +21,15 @@ from .report import Progress, Report, TaskReport
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
 from .tasksearch import Layout, Options, TaskSearch
 
-# How much of the forecast is the past, and the batches of the past that count: MetaSchedule's.
+# The weight of the past in the forecast, and the number of past batches: MetaSchedule's values.
 ALPHA, WINDOW = 0.2, 3
-SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS  # what it costs to decide about a task
-SETTLE_SHARE = 0.3  # of the seconds goes into decisions at most, so that a short run still searches
-FULL = 8  # candidates that have to fail before they count as all, where the rule's own ran
+SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS  # the cost of deciding about a task
+SETTLE_SHARE = 0.3  # the largest share of the time for decisions, so that short runs still search
+FULL = 8  # a task is hopeless after this many failures, if the rule's schedule ran
 
 
 class _Session:
-    """The tasks of a module, and which of them is searched next."""
+    """The tasks of a module, and the choice of the next one to search."""
 
     def __init__(
         self, tasks: Sequence[Task], measurer: Measurer, records: Records, options: Options
@@ -50,13 +50,13 @@ class _Session:
         return sum(len(search.times) for search in self.searches)
 
     def _budget(self) -> int:
-        """Trials that are left over all tasks."""
+        """The remaining trials of all tasks."""
         if self.options.total_trials is None:
             return sum(search.left for search in self.searches)
         return max(0, self.options.total_trials - self._done())
 
     def _late(self) -> bool:
-        """Tell whether what is left of the seconds is for decisions."""
+        """Return whether the remaining time is reserved for decisions."""
         if self.options.seconds is None:
             return False
         waiting = len(self.searches) - len(self.settled)
@@ -64,13 +64,13 @@ class _Session:
         return self.options.spent > self.options.seconds - reserve
 
     def run(self) -> None:
-        """Measure the rules, search, and compare the best with the rules."""
+        """Measure the rules' schedules, search, and compare the best candidates with the rules."""
         self._rules([(search, search.layouts[0]) for search in self.searches], self._budget())
-        # The heaviest first, so that an interrupted session has the largest gains.
+        # The heaviest task first, so that an interrupted session has the largest gains.
         self.searches.sort(key=lambda search: -_weight(search))
         short = self.options.total_trials is not None or self.options.seconds is not None
         if not self._late():
-            # Layouts are not to use up what the search is to have.
+            # Measuring layouts must not use up the trials of the search.
             others = [
                 (search, layout)
                 for search in self.searches
@@ -86,7 +86,7 @@ class _Session:
             going = [search for search in self.searches if not search.ended and search.batches]
             if not going:
                 break
-            # Without a limit over all, each gets its trials: one after the other.
+            # Without a total limit, each task uses its own trials, one task after the other.
             search = max(going, key=expected_gain) if short else going[0]
             search.step(self._budget())
             if search.ended:
@@ -97,14 +97,14 @@ class _Session:
         self._complain()
 
     def _rules(self, pairs: Sequence[tuple[TaskSearch, Layout]], limit: int) -> None:
-        """Measure what the rules make of tasks in some layouts, where that is not known."""
+        """Measure the rules' schedules of tasks in some layouts, unless they are known."""
         missing = [one for one in pairs if one[1].by_rule is None and one[0].left][:limit]
         for place, outcome in self.measurer.measure([layout.rule.mod for _, layout in missing]):
             search, layout = missing[place]
             search.take(layout, layout.rule, "rule", outcome)
 
     def _close(self, search: TaskSearch) -> None:
-        """Decide about a group whose searches are all over, or leave it to the next run if late."""
+        """Decide about a group whose searches have ended; if late, leave it to the next run."""
         group = next(group for group in self.groups if search in group)
         if search in self.settled or not all(one.ended for one in group):
             return
@@ -124,18 +124,18 @@ class _Session:
             return
         late = any("and was stopped" in error for search in hopeless for error in search.errors)
         raise TuningError(
-            f"every candidate failed of {len(hopeless)} of {several(len(self.searches), 'task')}"
+            f"every candidate failed in {len(hopeless)} of {several(len(self.searches), 'task')}"
             + ("; the others are in the records" if len(hopeless) < len(self.searches) else ""),
             where="\n    ".join(
                 f"{search.task.name}: {error}"
                 for search in hopeless[:3]
                 for error in list(dict.fromkeys(search.errors))[:3]
             ),
-            fix="give more time with Measure(timeout=..., build_timeout=...)" if late else None,
+            fix="raise the limits: Measure(timeout=..., build_timeout=...)" if late else None,
         )
 
     def report(self) -> Report:
-        """Return what came of it."""
+        """Return the report of the session."""
         tasks = tuple(map(_row, self.searches))
         return Report(tasks, self.options.spent, self._done() - self.known)
 
@@ -162,13 +162,13 @@ def _row(search: TaskSearch) -> TaskReport:
 
 
 def _weight(search: TaskSearch) -> float:
-    """Return how much of the network's time a task takes."""
+    """Return a task's share of the network's time."""
     rule = search.rule_time
     return 0.0 if rule == float("inf") else search.task.calls * rule
 
 
 def _share_layout(group: Sequence[TaskSearch]) -> None:
-    """Have all tasks of an operator search the layout that is best for the heaviest of them."""
+    """Let all tasks of an operator search the layout that is best for the heaviest of them."""
     if len(group) < 2 or not all(search.batches for search in group):
         return
     leader = max(group, key=_weight)
@@ -180,10 +180,10 @@ def _share_layout(group: Sequence[TaskSearch]) -> None:
 
 
 def expected_gain(search: TaskSearch) -> float:
-    """Estimate the seconds that the next batch of a task takes off the network's time.
+    """Estimate how many seconds the next batch of a task saves per run of the network.
 
-    This is the gradient of MetaSchedule's task scheduler: the mean of the gain of the last batches
-    and of what the next one can gain, a share of the time. It is infinite for the first batches.
+    This is the gradient of MetaSchedule's task scheduler: the mean of the last batches' gain and
+    of the possible gain of the next one, a share of the time. It is infinite for the first batches.
     """
     now, batches = search.batches[-1], len(search.batches) - 1
     if now == float("inf") or not batches:
@@ -196,19 +196,19 @@ def expected_gain(search: TaskSearch) -> float:
 def tune_tasks(
     tasks: Sequence[Task], measurer: Measurer, records: Records, **options: Any
 ) -> Report:
-    """Tune some tasks, with a measurer that is there and stays open.
+    """Tune tasks with an open measurer, which stays open.
 
     Parameters
     ----------
     tasks : sequence of Task
-        From `tvmlab.tuning.tasks`, or made by hand.
+        From `tvmlab.tuning.tasks`, or constructed directly.
     measurer : Measurer
-        What builds and measures.
+        The measurer that builds and measures.
     records : Records
-        Where each outcome goes, and what earlier runs found.
+        The file to which outcomes are appended, with the results of earlier runs.
     **options
         ``trials``, ``total_trials``, ``tuner``, ``early_stopping``, ``seconds``, ``seed``,
-        ``again`` and ``progress`` as of `tune`. To decide again about one task, give it alone.
+        ``again`` and ``progress`` as in `tune`. To decide about a task again, pass only that task.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def tune_tasks(
     Raises
     ------
     TuningError, ToolchainError
-        As of `tune`.
+        As in `tune`.
     """
     session = _Session(tasks, measurer, records, Options(**options))
     try:
@@ -246,54 +246,54 @@ def tune(
     again: bool = False,
     progress: bool = True,
 ) -> Report:
-    """Search better schedules for the functions of a network, and record what is found.
+    """Search better schedules for the functions of a network, and record the results.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A Relax module with static shapes, as `tvmlab.load` returns it, or a TIR function.
     target : tvm.target.Target, mapping, str or None
-        What to compile for, of kind ``llvm``; None is this machine. Of a composite such as
-        ``"npu, llvm"`` what is left for the CPU is tuned.
+        The target to compile for, of kind ``llvm``; None is this machine. For a composite such as
+        ``"npu, llvm"``, the functions that stay on the CPU are tuned.
     records : Records, str or pathlib.Path
-        The file that each measurement is appended to as it is made. What is in it counts: tuning
-        that was interrupted goes on where it was.
+        The file to which each measurement is appended at once. Earlier measurements in the file
+        count, so interrupted tuning continues.
     trials, total_trials : int
-        Candidates to measure at most for each task, the rules' own schedules among them, and over
-        all tasks: then each batch goes to the task that is expected to gain the most.
+        Candidates to measure at most for each task, including the rules' own schedules, and for
+        all tasks together: then each batch goes to the task with the largest expected gain.
     tuner : str
         ``"xgb"``, ``"ga"``, ``"random"`` or ``"gridsearch"``.
     early_stopping : int, optional
-        Trials of a task without a better one after which its search ends.
+        End the search of a task after this many trials without an improvement.
     seconds : float, optional
-        How long all of it may take, about. The last third of it at most is for what was found to
-        meet the rules; where it is over before all tasks had their turn, the next run goes on.
+        The approximate time limit. At most the last third is reserved for comparing the best
+        candidates with the rules. If it ends before all tasks are searched, the next run goes on.
     measure : Measure, optional
-        How candidates are measured.
+        The options for measuring candidates.
     seed : int
-        Where random decisions start.
+        The seed of random decisions.
     tracker, key : str
         ``"host:port"`` of a TVM RPC tracker whose servers of that key measure; this machine if no
         tracker is given.
     layouts : bool
-        Whether to try other packings of weights than the rules'.
+        Whether to try other weight packings than the rules'.
     again : bool
-        Whether what was found meets the rules once more also where that was decided before, and
-        nothing was measured since. With ``trials=1`` nothing else is done.
+        Whether to compare the best candidates with the rules again for tasks that are decided and
+        have no new measurements. With ``trials=1``, `tune` does nothing else.
     progress : bool
-        Whether to print a line now and then.
+        Whether to print progress lines.
 
     Returns
     -------
     Report
-        Times before and after, task by task. `tvmlab.compile` with the same `records` takes what
-        was found.
+        Times before and after, by task. `tvmlab.compile` with the same `records` uses
+        the schedules that were found.
 
     Raises
     ------
     TuningError
-        There is nothing to tune, no candidate of a task ran, no server was free, or a parameter is
-        out of range. Where tuning had begun, the error's `report` says what came of it.
+        There is nothing to tune, all candidates of a task failed, no server was free, or a
+        parameter is out of range. If tuning had begun, the error's `report` has the results.
     RemoteError
         The tracker does not answer, or has no server of the key.
     CompileError, TargetError, ToolchainError
@@ -302,14 +302,14 @@ def tune(
     RecordError
         The file cannot be written, or is not one of records.
     KeyboardInterrupt
-        On Ctrl-C, after the workers have ended; what was measured is in the file. Call again to go
-        on, or with ``trials=1`` to decide about what there is.
+        On Ctrl-C, after the workers have ended; the measurements are in the file. Call `tune` again
+        to continue, or with ``trials=1`` to decide with the existing measurements.
     """
     options = Options(trials, total_trials, tuner, early_stopping, seconds, seed, again, progress)
     if not isinstance(measure, Measure | None):
         raise TuningError(
             f"measure is {measure!r}, which is not a `Measure`",
-            fix="give a tvmlab.tuning.Measure, as Measure(repeat=3)",
+            fix="pass a tvmlab.tuning.Measure, such as Measure(repeat=3)",
         )
     kept = records if isinstance(records, Records) else Records(records)
     found = tasks_of(mod, target, layouts=layouts)

@@ -1,4 +1,4 @@
-"""Verdicts on tasks: comparisons of the best candidates with the rules, and layouts."""
+"""Verdicts on tasks: compare the best candidates with the rules, and choose layouts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from ..records.entries import Verdict
 from .measurers import Measurer
 from .tasksearch import Layout, TaskSearch, same_answer
 
-WINS = 0.98  # What was found takes the rule's place below this ratio of times.
-HARM = 1.02  # No task may come to more when a layout is chosen for the sake of others.
-HEATS = 3  # the fastest that meet the rule: times measured one after the other are not that exact
-# The best of several was lucky in that heat, and a process may favour one kernel by where its
-# memory lies: it meets the rule again in this many processes, each compiled anew.
+WINS = 0.98  # A candidate replaces the rule's schedule below this ratio of times.
+HARM = 1.02  # The limit of a task's slowdown if a layout is chosen for the sake of other tasks.
+HEATS = 3  # candidates compared with the rule: times from separate runs are too inexact
+# The winner of a short race may only be lucky, and a process can favour one kernel by its memory
+# placement. Therefore the winner is compared again in this many processes, each compiled anew.
 FINALS = 3
 HEAT_SECONDS, FINAL_SECONDS = 2.0, 1.0
 FEWEST, MOST = 5, 100  # rounds
 
-# A candidate's trace, None for its layout's own rule, and its seconds per call, about.
+# A candidate's trace, None for its layout's own rule, and its approximate seconds per call.
 _Entrant = tuple[Any, float]
 
 
 def settle(group: Sequence[TaskSearch], measurer: Measurer, *, again: bool = False) -> None:
-    """Decide about the tasks of one operator, whose weights the graph packs once, and record it.
+    """Decide about the tasks of one operator, whose weights are packed once; record the verdicts.
 
-    With `again`, also where nothing was measured since the last verdicts; else those hold. The last
-    verdict stays if not even the rule was measured, or if the candidates could not be compared.
+    With `again`, also decide if nothing was measured since the last verdicts. The last verdict
+    stays if not even the rule's schedule was measured, or if the candidates could not be compared.
 
-    The layout is the one that was searched where no task gets slower by more than `HARM` and all
-    together get faster by `WINS`. Else it is the rules' own, and a task takes what wins there. What
-    compilation took so far is compared again, so that no verdict takes back a better one.
+    The searched layout is chosen if no task gets slower by more than `HARM` and all tasks together
+    get faster by `WINS`. Otherwise the rules' layout stays, and each task uses its winner in it.
+    The current schedule is compared again, so that no verdict replaces a better one.
     """
     layouts = {verdict.layout for search in group if (verdict := search.verdict())}
     if len(layouts) == 1 and not again and all(search.decided() for search in group):
@@ -46,21 +46,21 @@ def settle(group: Sequence[TaskSearch], measurer: Measurer, *, again: bool = Fal
 
 
 def _packs(group: Sequence[TaskSearch], found: Sequence[Verdict | None]) -> bool:
-    """Tell whether an operator gets the layout that was searched, instead of the rules' own."""
+    """Return whether an operator gets the searched layout instead of the rules' own."""
     before = after = 0.0
     for search, one in zip(group, found, strict=True):
         if one is None or one.ratio > HARM:
             return False
         before += search.task.calls * one.rule
         after += search.task.calls * one.rule * one.ratio
-    # A rule of 0 seconds did not even run.
+    # A rule time of 0 means that the rule's schedule failed.
     return after < WINS * before or any(one and one.rule == 0 for one in found)
 
 
 def _compare(search: TaskSearch, layout: Layout, measurer: Measurer) -> Verdict | None:
     """Compare the best candidates in one layout with the rules' own schedule; None if impossible.
 
-    The verdict has the time of the best over the rule's, one ratio per final, or the heat's.
+    The verdict has the ratio of the best time to the rule's, one per final, or the heat's ratio.
     """
     own = search.layouts[0]
     if own.by_rule is None:
@@ -69,7 +69,7 @@ def _compare(search: TaskSearch, layout: Layout, measurer: Measurer) -> Verdict 
     if layout.rule_time < float("inf"):
         if layout is not own:
             entrants.append((None, layout.rule_time))
-        # What compilation takes so far was measured in another run, or was imported.
+        # The current schedule was measured in another run, or was imported.
         so_far = search.records.best(layout.workload, search.task.target)
         if so_far and so_far.trace and so_far.trace not in [trace for trace, _ in entrants]:
             entrants.append((so_far.trace, layout.rule_time))
@@ -78,9 +78,9 @@ def _compare(search: TaskSearch, layout: Layout, measurer: Measurer) -> Verdict 
         fails = bool(own.by_rule.error)
         return None if fails or layout is not own else search.judge(own, own.rule_time)
     if own.by_rule.error:
-        # Nothing to compare with: whatever ran is better than what does not.
+        # The rule's schedule failed, so any candidate that runs is better.
         return search.judge(layout, 0.0, min(entrants, key=lambda one: one[1])[0])
-    search.progress.show(f"{search.task.name}: the best found meets the rule", last=True)
+    search.progress.show(f"{search.task.name}: comparing the best with the rule", last=True)
     heat = _alternately(measurer, own, layout, entrants, HEAT_SECONDS)
     if not heat:
         return None
@@ -104,9 +104,9 @@ def _compare(search: TaskSearch, layout: Layout, measurer: Measurer) -> Verdict 
 def _alternately(
     measurer: Measurer, own: Layout, layout: Layout, entrants: Sequence[_Entrant], seconds: float
 ) -> list[tuple[float, float, Any]]:
-    """Measure candidates alternately with their rule; leave out what failed or computed wrongly.
+    """Measure candidates alternately with their rule; leave out failures and wrong results.
 
-    Returns for each the median ratio of times, the rule's median time, and the candidate's trace.
+    Returns for each candidate the median ratio of times, the rule's median time, and the trace.
     """
     total = own.rule_time + sum(time for _, time in entrants)
     rounds = min(MOST, max(FEWEST, int(seconds / total)))

@@ -1,4 +1,4 @@
-"""One task: its rules measured, and its space searched batch by batch with MetaSchedule's parts."""
+"""Search one task: measure its rules, then its space, batch by batch with MetaSchedule's parts."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from .search.context import candidates, identity, make_context
 from .search.grid import GridSearch, size
 from .search.model import TUNERS, find_tuner
 
-WRONG = "It gives another answer than the rule's schedule."
-BATCH = 16  # candidates: the model can be trained anew after each batch
-SMALL = 64  # Below this many trials batches are half as large, so that the model sees several.
-HOPELESS = 24  # candidates that can fail before a task without any that ran is given up
+WRONG = "Its result differs from that of the rule's schedule."
+BATCH = 16  # candidates: the model can be retrained after each batch
+SMALL = 64  # With fewer trials, batches are half as large, so that the model sees several.
+HOPELESS = 24  # a task is given up after this many failures without a candidate that ran
 BARREN = 10  # batches in a row without a new candidate after which a space counts as exhausted
-# Points of a space that is gone through in order, whatever the tuner: drawing and evolving from a
-# few points, at seconds per draw where the function is large, finds the same ones again.
+# The size up to which a space is enumerated, whatever the tuner: drawing and evolving from a
+# few points finds the same ones again, at seconds per draw if the function is large.
 FEW = 64
-ENDLESS = 2**30  # trials as the strategy counts them: the search has its own count
-# How far sums of floating-point outputs can differ, relative to the sum of their magnitudes; and
-# outputs rounded to eight bits: sums in another order flip a few roundings.
+ENDLESS = 2**30  # trials for the strategy, because `TaskSearch` counts them itself
+# The tolerance of sums of floating-point outputs, relative to the sum of their magnitudes; and
+# of 8-bit outputs: sums in another order change a few roundings.
 ROUNDING, FLIPS = 1e-3, 1e-5
 _LONGEST_ERROR = 2000  # characters of a compiler's message
-_SEEDS = 2**31 - 2  # MetaSchedule's generator has no state for more
+_SEEDS = 2**31 - 2  # the states of MetaSchedule's generator
 
 
 @dataclass(frozen=True)
 class Options:
-    """What can be asked of a search: see `tune`. The clock starts here."""
+    """The options of a search: see `tune`. The clock starts here."""
 
     trials: int = 64
     total_trials: int | None = None
@@ -55,7 +55,7 @@ class Options:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be asked for, before anything is lowered or measured."""
+        """Reject invalid options before anything is lowered or measured."""
         find_tuner(self.tuner)
         expect_number("trials", self.trials, 1)
         expect_number("seed", self.seed, 0)
@@ -72,7 +72,7 @@ class Options:
 
 
 def tolerances(module: IRModule) -> list[float]:
-    """Return for each output of a function how far two schedules of it can differ."""
+    """Return the tolerance of each output of a function between two schedules."""
     function = module["main"]
     rounds = any("float" in str(parameter.dtype) for parameter in function.params)
     found = []
@@ -91,13 +91,13 @@ def same_answer(
         return False
     pairs = zip(allowed, expected[::2], strict=True)
     most = [share * abs(magnitudes) for share, magnitudes in pairs for _ in range(2)]
-    # A NaN compares with nothing, which is no agreement.
+    # A NaN compares with nothing, so it does not count as equal.
     return all(abs(a - b) <= c for a, b, c in zip(answer, expected, most, strict=True))
 
 
 @dataclass
 class Layout:
-    """One variant of a task: its rule's schedule, and what was measured."""
+    """One variant of a task: its rule's schedule, and its measurements."""
 
     variant: Variant
     workload: str
@@ -108,7 +108,7 @@ class Layout:
 
     @property
     def rule_time(self) -> float:
-        """The rule's median time in seconds; infinity where it failed or is not known."""
+        """The rule's median time in seconds; infinity if it failed or is unknown."""
         return float("inf") if self.by_rule is None else self.by_rule.seconds
 
     @property
@@ -118,7 +118,7 @@ class Layout:
 
     @property
     def expected(self) -> tuple[float, ...]:
-        """The answer of the rule, or of the first candidate that ran if the rule did not."""
+        """The rule's result, or that of the first candidate that ran if the rule failed."""
         known = [self.by_rule] if self.by_rule else []
         return next((one.answer for one in [*known, *self.found] if one.answer), ())
 
@@ -132,11 +132,11 @@ class Layout:
 
 @dataclass(eq=False)
 class TaskSearch:
-    """The search of one task, a batch at a time; what was recorded before counts.
+    """The search of one task, a batch at a time, on top of earlier records.
 
     `times` has the seconds of each trial, infinity for a failure, and `errors` why candidates
-    failed. `batches` has the fastest time known after each batch. `ended` says why the search is
-    over; it is empty before.
+    failed. `batches` has the fastest known time after each batch. `ended` is the reason why the
+    search ended; it is empty before.
     """
 
     task: Task
@@ -150,39 +150,39 @@ class TaskSearch:
     ended: str = ""
 
     def __post_init__(self) -> None:
-        """Look up what earlier runs measured."""
+        """Look up the measurements of earlier runs."""
         self._idle = 0
         self._strategy: Any = None
-        # A layout can only be taken where the graph can choose it, by the operator.
+        # A layout is usable only if the graph can choose it for the operator.
         variants = self.task.variants if self.task.operator else self.task.variants[:1]
         self.layouts = [self._recall(variant) for variant in variants]
         self.chosen = self.layouts[0]
 
     @property
     def rule_time(self) -> float:
-        """What is taken without tuning, in seconds per call; infinity where it failed."""
+        """Seconds per call without tuning; infinity if that schedule failed."""
         return self.layouts[0].rule_time
 
     @property
     def best_time(self) -> float:
-        """The fastest known, in seconds per call; infinity where nothing ran."""
+        """The shortest known time, in seconds per call; infinity if nothing ran."""
         return min(self.times, default=float("inf"))
 
     @property
     def left(self) -> int:
-        """Trials that are left."""
+        """The remaining trials."""
         return max(0, self.options.trials - len(self.times))
 
     def _recall(self, variant: Variant) -> Layout:
-        """Find in the records what is known of a variant."""
+        """Look up a variant's measurements in the records."""
         rule = variant.rule
-        if rule is None:  # what is compiled then is the function as it is
+        if rule is None:  # compilation then uses the function unscheduled
             rule = s_tir.Schedule(variant.module, debug_mask="none")
         workload = self.records.workload(variant.module, self.task.name)
         layout = Layout(variant, workload, rule, tolerances(variant.module))
         for result in self.records.results(workload):
-            # What failed is tried again: the machine or a limit can have been the reason. Times of
-            # another machine, or taken in another way, do not compare.
+            # Failures are tried again, because the machine or a limit can be the reason. Times of
+            # another machine, or measured in another way, are not comparable.
             if (
                 not result.error
                 and result.how == self.measurer.options.how
@@ -204,12 +204,12 @@ class TaskSearch:
             self.errors.append(result.error)
 
     def begin(self) -> None:
-        """Choose the variant that promises most, once the rules are measured."""
+        """Choose the most promising variant, once the rules are measured."""
         self.chosen = min(self.layouts, key=self.promise)
         self.batches.append(self.best_time)
 
     def promise(self, layout: Layout) -> float:
-        """Return the fastest known time of a variant, in seconds per call."""
+        """Return the shortest known time of a variant, in seconds per call."""
         times = [layout.rule_time, *(one.seconds for one in layout.found)]
         found = self.records.best(layout.workload, self.task.target)
         if found:
@@ -235,16 +235,16 @@ class TaskSearch:
         self._goes_on()
 
     def _start(self) -> bool:
-        """Make the strategy, its database and its cost model, and teach them what is known."""
+        """Make the strategy, its database and its cost model, and pass them the known results."""
         layout, tuner = self.chosen, TUNERS[self.options.tuner]
         module = layout.variant.module
         try:
             spaces = layout.variant.spaces()
-        except Exception as error:  # a primitive that refuses raises several classes
-            self.ended = f"its space cannot be made: {telling(error)}"
+        except Exception as error:  # schedule primitives raise errors of several classes
+            self.ended = f"its space cannot be created: {telling(error)}"
             return False
         batch = BATCH if self.options.trials >= SMALL else BATCH // 2
-        # A run that goes on from records must not draw the same candidates again.
+        # A run that continues from records must not draw the same candidates again.
         seed = (self.options.seed + len(layout.found)) % _SEEDS
         self._database = ms.database.MemoryDatabase()
         self._workload = self._database.commit_workload(module)
@@ -267,7 +267,7 @@ class TaskSearch:
         return True
 
     def _propose(self, limit: int) -> list[Any]:
-        """Find candidates that were not measured; none where the space seems to have no more."""
+        """Find candidates that were not measured; none if the space seems exhausted."""
         for _ in range(BARREN):
             new = []
             for candidate in self._strategy.generate_measure_candidates() or ():
@@ -304,7 +304,7 @@ class TaskSearch:
         """Record a candidate's outcome, and count it."""
         error = outcome.error
         if not error and not (outcome.times and min(outcome.times) > 0):
-            error = "It was run and not timed."
+            error = "It ran, but was not timed."
         if not error and origin != "rule":
             expected = layout.expected or outcome.answer
             if not same_answer(outcome.answer, expected, layout.allowed):
@@ -331,7 +331,7 @@ class TaskSearch:
         return result
 
     def _where(self, cpu: str) -> dict[str, Any]:
-        """Return the fields of a record for where something was measured, and of what task."""
+        """Return a record's fields for the machine and the task."""
         target = self.task.target
         return {
             "task": self.task.name,
@@ -342,11 +342,11 @@ class TaskSearch:
         }
 
     def verdict(self) -> Verdict | None:
-        """Return the last verdict, which compilation takes until there is another one."""
+        """Return the last verdict, which compilation uses until there is another one."""
         return self.records.verdict(self.layouts[0].workload, self.task.target)
 
     def decided(self) -> bool:
-        """Tell whether the last verdict came after the last measurement."""
+        """Return whether the last verdict came after the last measurement."""
         found = self.verdict()
         results = [one for layout in self.layouts for one in (layout.by_rule, *layout.found)]
         return found is not None and all(one is None or one.date <= found.date for one in results)
@@ -354,7 +354,7 @@ class TaskSearch:
     def judge(
         self, layout: Layout, rule: float, trace: Any = None, ratios: Sequence[float] = ()
     ) -> Verdict:
-        """Make a verdict on the task; the rule's seconds are 0 where the rule does not run."""
+        """Make a verdict on the task; the rule's seconds are 0 if the rule's schedule fails."""
         own = self.layouts[0]
         return Verdict(
             function=own.workload,

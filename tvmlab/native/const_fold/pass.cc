@@ -1,6 +1,6 @@
-// QnnQuantizeConstFold: a relax.qnn.quantize of three constants becomes a constant.
+// QnnQuantizeConstFold folds a relax.qnn.quantize of three constants into a constant.
 //
-// TVM's wheels ship no headers of its IR. Like TVM's Python, this pass calls functions by their
+// TVM's wheels contain no headers of its IR. Like TVM's Python, this pass calls functions by their
 // global names and reads the fields of objects by reflection, so an expression is an ObjectRef.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -15,7 +15,7 @@ namespace tvmlab {
 
 namespace ffi = tvm::ffi;
 
-// In ../quantizer/module.cc; checks its arguments.
+// Defined in ../quantizer/module.cc; checks its arguments.
 void QuantizeInto(ffi::TensorView x, ffi::TensorView scale, ffi::TensorView zero_point,
                   int64_t axis, ffi::TensorView out);
 
@@ -27,7 +27,7 @@ struct QuantizeCall {
   ffi::String out_dtype;
 };
 
-// The quantized tensor, or nothing if the operands have dtypes that the quantizer does not take.
+// Returns the quantized tensor, or nothing if the quantizer does not support the operands' dtypes.
 // Throws tvmlab.errors.InputError, which the package has registered under this name.
 ffi::Optional<ffi::Tensor> Fold(const QuantizeCall& call) {
   constexpr DLDataType kFloat32{kDLFloat, 32, 1}, kInt32{kDLInt, 32, 1};
@@ -36,7 +36,7 @@ ffi::Optional<ffi::Tensor> Fold(const QuantizeCall& call) {
     return std::nullopt;
   }
   const DLDataType dtype = ffi::StringToDLDataType(call.out_dtype);
-  // TVM allocates, because a constant may outlive the library with this code.
+  // Allocate with TVM, because a constant can outlive the library that contains this code.
   const auto allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
   auto out = allocate(ffi::Shape(call.data.shape()), dtype, DLDevice{kDLCPU, 0}, nullptr)
                  .cast<ffi::Tensor>();
@@ -63,7 +63,7 @@ using Expr = ObjectRef;
 using Var = ObjectRef;
 using Pattern = ObjectRef;
 using NodeMap = Map<Pattern, Expr>;  // what each part of a pattern matched
-using Constants = Map<Var, Expr>;    // what variables stand for
+using Constants = Map<Var, Expr>;    // the values of variables
 
 template <typename T = ObjectRef, typename... Args>
 T Tvm(const char* name, Args&&... args) {
@@ -88,9 +88,9 @@ struct QuantizePattern {
                      Array<Pattern>{data, scale, zero_point}, /*varg_default_wildcard=*/false);
 };
 
-// ---- the callback: what takes a match's place ----
+// ---- the callback: returns the replacement of a match ----
 
-// One of the attributes, which are an ir.DictAttrs: a dictionary, in a field with a Python name.
+// Reads an attribute from an ir.DictAttrs: a dictionary, in a field with a Python name.
 template <typename T>
 T Attribute(const Expr& call, const char* name) {
   using Dictionary = Map<ffi::String, Any>;
@@ -103,7 +103,7 @@ T Attribute(const Expr& call, const char* name) {
                                    << "\n  where: qnn.quantize, attribute " << name;
 }
 
-// Whether a call rounds half-way cases to even, which is no rounding of Relay's.
+// Whether a call rounds half-way cases to even, which Relay does not support.
 bool RoundsAsOnnx(const Expr& call) {
   const auto attrs = Field<ffi::Optional<ObjectRef>>(call, "attrs");
   if (!attrs || !IsA(*attrs, "ir.DictAttrs")) return false;
@@ -111,7 +111,7 @@ bool RoundsAsOnnx(const Expr& call) {
   return found && found->try_cast<ffi::String>() == "ONNX";
 }
 
-// The constant for a call that matched; nothing where the call stays.
+// Returns the constant for a call that matched, or nothing if the call stays.
 ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
                              const NodeMap& node_map) {
   const auto tensor = [&](const Pattern& part) {
@@ -122,7 +122,7 @@ ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
       tvmlab::Fold({tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
                     Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});
   if (!folded) return std::nullopt;
-  // None for the type, which follows from the tensor, and for the place in a source.
+  // None for the type, which is derived from the tensor, and for the source location.
   return Tvm("relax.MakeTensorConst", *folded, nullptr, nullptr);
 }
 
@@ -131,7 +131,7 @@ ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
 // Folds the calls that match among a function's bindings. Returns the constants of all variables
 // that are bound to one, or nothing if no call matches.
 //
-// The matcher gets the bindings of a call's own operands only. With those of the whole function, as
+// The matcher gets only the bindings of a call's own operands. With those of the whole function, as
 // in relax.dpl.rewrite_call, its time grows with the square of the function's length.
 ffi::Optional<Constants> Find(const ObjectRef& function) {
   const QuantizePattern pattern;
@@ -157,19 +157,19 @@ ffi::Optional<Constants> Find(const ObjectRef& function) {
   return constants;
 }
 
-// Replaces variables by their constants and drops the bindings, by what Python calls PyExprMutator.
+// Replaces variables by their constants and drops the bindings, with Python's PyExprMutator.
 // The function's result keeps its name: `gv = constant; return gv`.
 ObjectRef Replace(const ObjectRef& function, const Constants& constants) {
   const auto visit = Function::GetGlobalRequired("relax.ExprMutatorVisitExpr");
   const auto visit_binding = Function::GetGlobalRequired("relax.ExprMutatorVisitBinding");
   const auto result = Field<Expr>(Field<Expr>(function, "body"), "body");
-  ObjectRef mutator;  // It needs the callbacks, and they need it: they refer to this place.
+  ObjectRef mutator;  // It and the callbacks need each other: the callbacks refer to it.
   const auto on_var = Function::FromTyped([&](const Var& var) {
     const auto constant = constants.Get(var);
     return constant && !var.same_as(result) ? *constant : visit(mutator, var).cast<Expr>();
   });
   const auto on_binding = Function::FromTyped([&](const ObjectRef& binding) {
-    // Each class lists the fields that it adds; `var` lies in the base.
+    // Each class lists only the fields that it adds; `var` is a field of the base class.
     const auto var = ffi::reflection::FieldGetter("relax.expr.Binding", "var")(binding).cast<Var>();
     const auto constant = constants.Get(var);
     if (!constant) {
@@ -210,6 +210,6 @@ ObjectRef QnnQuantizeConstFold() {
 
 using tvmlab::QnnQuantizeConstFold;
 
-// The macro's function has a parameter that it does not use.
+// The macro's function has an unused parameter.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(qnn_quantize_const_fold, QnnQuantizeConstFold)

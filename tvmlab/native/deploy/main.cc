@@ -1,7 +1,7 @@
 // Runs a package of tvmlab without Python.
 //
-// The exit status is 0 where all went well, 1 where something was refused (standard error says
-// what, where, and what to do), 2 for a command line that is not understood.
+// The exit status is 0 for success, 1 for an error (standard error describes the error, its place
+// and the fix), 2 for an invalid command line.
 #include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ struct Refused {
   std::string what, where, fix;
 };
 
-// The bytes of a file; an error calls it `name`.
+// Returns the bytes of a file; an error message calls the file `name`.
 std::string Contents(const std::string& path, const std::string& name) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);  // an error for a folder, too
@@ -58,7 +58,7 @@ std::string Contents(const std::string& path, const std::string& name) {
 // Version 1.0 of the format: the magic number, the length of the header in two bytes, the header.
 const std::string kNumPy("\x93NUMPY\1\0", 8);
 constexpr size_t kHeader = 10;
-// NumPy's letters at the places of DLPack's codes.
+// NumPy's type letters, indexed by DLPack's type codes.
 constexpr std::string_view kKinds = "iuf   b";
 
 // Reads an array from a .npy file: numbers or truth values, little-endian, in C order.
@@ -84,12 +84,12 @@ ffi::Tensor ReadNpy(const std::string& path) {
     shape.push_back(one);
   }
   if (!fits || static_cast<uint64_t>(bytes) != file.size() - start) {
-    throw Refused{"it is no array that this program reads, or was cut off", path,
+    throw Refused{"the file is truncated, or not an array that this program reads", path,
                   "write it with numpy.save: numbers, in C order, little-endian"};
   }
   const DLDataType dtype{static_cast<uint8_t>(kKinds.find(kind[0])),
                          static_cast<uint8_t>(8 * (size[0] - '0')), 1};
-  // TVM's own allocator, because compiled code expects its data at a multiple of 64 bytes.
+  // TVM's own allocator, because compiled code needs data aligned to 64 bytes.
   const auto allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
   auto tensor =
       allocate(ffi::Shape(shape), dtype, DLDevice{kDLCPU, 0}, nullptr).cast<ffi::Tensor>();
@@ -100,8 +100,8 @@ ffi::Tensor ReadNpy(const std::string& path) {
 void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
   const DLDataType dtype = tensor.dtype();
   if (dtype.code >= kKinds.size() || kKinds[dtype.code] == ' ' || dtype.bits % 8 != 0) {
-    throw Refused{"NumPy has no such array: " + std::string(ffi::DLDataTypeToString(dtype)), path,
-                  "leave --output out, or let the model return numbers that NumPy knows"};
+    throw Refused{"NumPy has no dtype " + std::string(ffi::DLDataTypeToString(dtype)), path,
+                  "leave --output out, or let the model return a dtype of NumPy's"};
   }
   std::ostringstream header;
   header << "{'descr': '" << (dtype.bits == 8 ? '|' : '<') << kKinds[dtype.code] << dtype.bits / 8
@@ -123,7 +123,7 @@ void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
   }
 }
 
-// What follows the library: the description, its length (8 bytes), the CRC-32 of all bytes before
+// The end of the file: the description, its length (8 bytes), the CRC-32 of all bytes before
 // the checksum, and the magic number, whose last byte is the number of the format.
 constexpr std::string_view kMagic("TVMLAB\0\5", 8);
 constexpr size_t kEnd = 8 + sizeof(uint32_t) + kMagic.size();
@@ -190,8 +190,8 @@ class Quiet {
   int kept_;
 };
 
-// TVM's pool would take half of the processors, in case they are hyperthreads; it reads the
-// variable when the first kernel runs. Without a number in the target every core gets a thread, as
+// By default, TVM's pool uses half of the processors, in case they are hyperthreads. TVM reads the
+// variable when the first kernel runs. Without a number in the target, use one thread per core, as
 // in Python.
 void SetThreads(int64_t wanted) {
   if (std::getenv("TVM_NUM_THREADS") || std::getenv("OMP_NUM_THREADS")) return;
@@ -210,7 +210,7 @@ void SetThreads(int64_t wanted) {
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
 }
 
-// The system's loader would search its own folders for a name without a folder.
+// For a name without a folder, the system's loader would search its own folders.
 ffi::Module LoadLibrary(const std::string& path, const char* fix) try {
   return ffi::Module::LoadFromFile(std::filesystem::absolute(path).string());
 } catch (const ffi::Error& error) {
@@ -242,9 +242,9 @@ class Network {
     }
     const auto runtimes = Field<json::Array>(description, "runtimes");
     if (!runtimes.empty() && libraries.empty()) {
-      throw Refused{"it has parts for " + std::string(runtimes[0].cast<ffi::String>()) +
-                        ", which needs a library of its own",
-                    path_, "name that library: --library FILE"};
+      throw Refused{"it uses modules of the kind " + std::string(runtimes[0].cast<ffi::String>()) +
+                        ", which need a library of their own",
+                    path_, "load that library with --library FILE"};
     }
     for (const json::Value& value : Field<json::Array>(description, "inputs")) {
       const auto fields = value.cast<json::Object>();
@@ -270,18 +270,18 @@ class Network {
     main_ = machine->GetFunction("main").value();
   }
 
-  // Refuses inputs, read from these files, that are not what the network takes.
+  // Rejects input files that do not match the network's inputs.
   void Check(const std::vector<ffi::Tensor>& inputs, const std::vector<std::string>& paths) const {
     std::vector<std::string> takes;
     for (const Input& input : inputs_) {
       takes.push_back(input.name + ": " + input.dtype + "[" + Joined(input.shape) + "]");
     }
     const auto refuse = [&](const std::string& what, const std::string& where) {
-      throw Refused{what, where, "let the inputs be " + Joined(takes)};
+      throw Refused{what, where, "pass inputs " + Joined(takes)};
     };
     if (inputs.size() != takes.size()) {
-      refuse(std::to_string(inputs.size()) + " inputs were given, " + std::to_string(takes.size()) +
-                 " are taken",
+      refuse(std::to_string(inputs.size()) + " inputs were passed, expected " +
+                 std::to_string(takes.size()),
              path_);
     }
     std::map<std::string, std::string> sizes;
@@ -296,7 +296,7 @@ class Network {
       for (const int64_t size : inputs[i].shape()) shape.push_back(std::to_string(size));
       bool fits = shape.size() == declared.shape.size();
       for (size_t d = 0; fits && d < shape.size(); ++d) {
-        // A number stands for itself, a name for the first size that it meets.
+        // A number must match; a name gets the first size that it meets.
         const std::string& size = declared.shape[d];
         const bool number = '0' <= size[0] && size[0] <= '9';
         fits = shape[d] == sizes.emplace(size, number ? size : shape[d]).first->second;
@@ -305,7 +305,7 @@ class Network {
     }
   }
 
-  // Runs; the fields of tuples come one after the other.
+  // Runs the network; flattens tuples into their fields.
   std::vector<ffi::Tensor> Run(const std::vector<ffi::Tensor>& inputs) {
     std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
     ffi::Any result;
@@ -332,10 +332,10 @@ constexpr char kUsage[] =
     "deploy PACKAGE [INPUT.npy ...]\n"
     "  --top N          print the N largest numbers of the first output's rows, the row in\n"
     "                   front where there are several (5)\n"
-    "  --labels FILE    a name a line for them\n"
+    "  --labels FILE    names for them, one per line\n"
     "  --output FOLDER  write the outputs there: 0.npy, 1.npy, ...\n"
     "  --repeats N      time N calls after the first (10)\n"
-    "  --library FILE   load a library before: an accelerator's, or more of TVM's functions\n";
+    "  --library FILE   load a library first: an accelerator's, or one with more TVM functions\n";
 
 struct Options {
   std::string package, labels, output;
@@ -352,7 +352,7 @@ size_t Count(const std::string& text) {
   size_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error == std::errc() && *end == '\0') return count;
-  ExitWithUsage("'" + text + "' is no number");
+  ExitWithUsage("'" + text + "' is not a number");
 }
 
 Options Read(int argc, char** argv) {
@@ -372,10 +372,10 @@ Options Read(int argc, char** argv) {
       case 'r': options.repeats = Count(optarg); break;
       case 'b': options.libraries.emplace_back(optarg); break;
       case 'h': std::fputs(kUsage, stdout); std::exit(0);
-      default: ExitWithUsage("");  // getopt_long has said what is wrong
+      default: ExitWithUsage("");  // getopt_long has printed the error
     }
   }
-  if (optind == argc) ExitWithUsage("no package is named");
+  if (optind == argc) ExitWithUsage("the package is missing");
   options.package = argv[optind];
   options.inputs.assign(argv + optind + 1, argv + argc);
   return options;
@@ -388,7 +388,7 @@ std::vector<std::string> Lines(const std::string& path) {
   return lines;
 }
 
-// Compiled code has instructions that another processor of the same family may not have.
+// Compiled code can have instructions that another processor of the same family lacks.
 void OnIllegalInstruction(int) {
   constexpr char words[] =
       "this processor lacks an instruction that the package was compiled with\n"
@@ -415,8 +415,8 @@ void Print(const ffi::Tensor& output, size_t count, const std::vector<std::strin
   const std::string dtype = ffi::DLDataTypeToString(output.dtype());
   const auto number = kNumbers.find(dtype);
   if (number == kNumbers.end()) {
-    throw Refused{"the numbers of the first output cannot be listed, which is of " + dtype, "main",
-                  "leave them out by --top 0"};
+    throw Refused{"the numbers of the first output, of dtype " + dtype + ", cannot be listed",
+                  "main", "leave them out with --top 0"};
   }
   const auto all = static_cast<size_t>(output.numel());
   const size_t classes = output.ndim() == 0 ? 1 : static_cast<size_t>(output.shape().back());
@@ -466,12 +466,12 @@ void Deploy(const Options& options) {
     WriteNpy(options.output + "/" + std::to_string(i) + ".npy", outputs[i]);
   }
   if (options.repeats > 0) {
-    std::printf("%.3f ms a call, the median of %zu\n", Median(network, inputs, options.repeats),
+    std::printf("%.3f ms per call, the median of %zu\n", Median(network, inputs, options.repeats),
                 options.repeats);
   }
   if (std::fflush(stdout) != 0) {
-    throw Refused{"the answer cannot be printed", "standard output",
-                  "let it go to a file or a program that takes it"};
+    throw Refused{"the output cannot be printed", "standard output",
+                  "redirect it to a file or program that can be written to"};
   }
 }
 

@@ -1,9 +1,9 @@
 // The array: convolutions as products of matrices.
 //
-// A row of the left matrix is an output pixel: the numbers that its window takes. A column of the
-// right one is an output channel: what they are multiplied by. Both are float32. A product of two
-// numbers of 8 bits has 16, so that float32, with 24, sums kChunk of them exactly, and processors
-// multiply floats faster than integers. What comes out is added up in int32, which wraps.
+// A row of the left matrix holds the inputs of one output pixel's window. A column of the right one
+// holds the weights of one output channel. Both are float32. A product of two 8-bit numbers has 16
+// bits, so float32, with 24, sums kChunk of them exactly, and processors multiply floats
+// faster than integers. The partial sums are accumulated in int32, which wraps.
 #include <algorithm>
 
 #include "machine.h"
@@ -60,17 +60,17 @@ class Gather {
   int64_t channels_;
   const uint8_t* sram_;
   float padding_;
-  bool dense_;  // whether the taps of a row lie side by side
+  bool dense_;  // whether the taps of a row are contiguous
 };
 
-// Room for numbers that are written before they are read; kept for the next instruction.
+// Scratch memory that is written before it is read; kept for the next instruction.
 float* Room(std::vector<float>& room, int64_t count) {
   if (room.size() < static_cast<size_t>(count)) room.resize(static_cast<size_t>(count));
   return room.data();
 }
 
 // Weights int8 [blocks of `columns`][depth][columns] as float [blocks of kBlock][depth][kBlock].
-// Columns of the last block beyond the channels are left as they are.
+// Columns of the last block beyond the channels are not written.
 void Repack(const uint8_t* weights, int64_t depth, int64_t channels, int64_t columns,
             float* packed) {
   if (columns == kBlock) {
@@ -101,7 +101,7 @@ void Machine::Execute(const Matmul& m) {
     for (int64_t p = 0; p < pixels; ++p) std::copy(bias.begin(), bias.end(), sums + p * channels);
   }
   const Gather gather(sram_.data(), m);
-  // Whole tiles; in the last one there can be rows of another pixel, whose sums are thrown away.
+  // Whole tiles; the last tile can contain rows of another pixel, whose sums are discarded.
   const int64_t tiles = std::clamp<int64_t>(kGathered / depth / kTile, 1, CeilDiv(pixels, kTile));
   float* rows = Room(rows_, tiles * kTile * depth);
   for (int64_t first = 0; first < pixels; first += tiles * kTile) {

@@ -1,5 +1,5 @@
-// The accelerator's instructions, field by field in the order of tvmlab/npu/isa.py, which says what
-// they mean. All fields have 32 bits.
+// The accelerator's instructions, field by field in the order of tvmlab/npu/isa.py, which documents
+// them. All fields have 32 bits.
 #pragma once
 
 #include <array>
@@ -128,7 +128,7 @@ using Instruction = std::variant<Load, Store, Matmul, Depthwise, Requantize, Add
 constexpr const char* kNames[] = {"Load", "Store", "Matmul", "Depthwise", "Requantize",
                                   "Add",  "Pool",  "Sum",    "Sync"};
 
-// One dimension of a window: what place of the input an output takes from a tap.
+// One dimension of a window: the input position that an output reads for a tap.
 struct Axis {
   int64_t in, out, kernel, stride, dilation, pad;
 

@@ -39,7 +39,7 @@ struct Step {
   int64_t count, to, from;
 };
 
-// Numbers of a size that the compiler knows move in a register.
+// Numbers of a constant size are copied through a register.
 template <int64_t kBytes>
 void Move(uint8_t* to, const uint8_t* from, const Step& step) {
   for (int64_t i = 0; i < step.count; ++i) {
@@ -64,7 +64,7 @@ void Copy(uint8_t* to, const Box& to_box, const uint8_t* from, const Box& from_b
   for (size_t i = 0; i < 4; ++i) {
     steps[i] = {to_box.counts[i], to_box.strides[i], from_box.strides[i]};
   }
-  // What is contiguous on both sides moves as one. The innermost of the other dimensions goes last.
+  // Dimensions contiguous on both sides are merged. The innermost of the others goes last.
   for (size_t i = 4; i-- > 0;) {
     if (steps[i].count > 1 && (steps[i].to != bytes || steps[i].from != bytes)) {
       std::swap(steps[i], steps[3]);
@@ -91,7 +91,7 @@ Machine::Machine(const Program& program, const std::vector<void*>& parameters)
       sums_(static_cast<size_t>(program.config.accumulators)) {
   size_t next = 0;
   for (const Tensor& tensor : program.tensors) {
-    if (tensor.kind == Kind::kConstants) {  // never written to: a Store to it is refused
+    if (tensor.kind == Kind::kConstants) {  // never written: the verifier rejects a Store to it
       tensors_.push_back(const_cast<uint8_t*>(program.constants.data()));
     } else if (tensor.kind == Kind::kScratch) {
       scratch_.emplace_back(static_cast<size_t>(tensor.nbytes));

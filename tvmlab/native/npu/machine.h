@@ -1,4 +1,4 @@
-// The machine while it executes: its memories, and a function for each instruction.
+// The machine's state during execution: its memories, and a function for each instruction.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,23 @@
 
 #include "program.h"
 
-// Loops that are compiled for several generations of processors, one of which is chosen when the
-// library is loaded. GCC takes what a processor has ("avx2"), of "arch=..." one model alone. Clang
-// has another syntax, and sanitizers are not there yet when the choice is made.
+// Loops that are compiled for several generations of processors; the loader chooses one of them.
+// GCC selects by features such as "avx2"; "arch=..." would match one model only. Clang has another
+// syntax, and sanitizers are not initialized yet when the choice is made.
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define TVMLAB_NPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define TVMLAB_NPU_CLONES
 #endif
-// Part of the loop around it, whichever processor that is compiled for.
+// Inlined into the loop around it, for whichever processor that loop is compiled.
 #define TVMLAB_NPU_INLINE [[gnu::always_inline]] inline
 
 namespace tvmlab::npu {
 
 class Machine {
  public:
-  // `parameters`: where the inputs and outputs lie, in the order of the table.
+  // `parameters`: addresses of the inputs and outputs, in the order of the table.
   Machine(const Program& program, const std::vector<void*>& parameters);
 
   void Run();
@@ -58,19 +58,19 @@ class Machine {
   std::vector<uint32_t> sums_;  // int32 that wrap
   std::vector<uint8_t*> tensors_;
   std::vector<std::vector<uint8_t>> scratch_;
-  std::vector<float> rows_, columns_;  // the array's, between its instructions
+  std::vector<float> rows_, columns_;  // scratch of the array, reused by its instructions
 };
 
 constexpr int64_t kTile = 6;    // rows whose sums are in registers at once
 constexpr int64_t kBlock = 16;  // columns
 
 // sums[r][c] = sum over k < count of rows[r * stride + k] * columns[k * kBlock + c], for kTile rows
-// and kBlock columns. The way to compute that is chosen by the processor at hand.
+// and kBlock columns. The implementation depends on the processor.
 using BlockMultiply = void (*)(const float* rows, int64_t stride, const float* columns,
                                int64_t count, float* sums);
 BlockMultiply FastestMultiply();
 
-// Numbers of a pixel, widened, and back. What is narrowed fits.
+// Widens the numbers of a pixel, and narrows them again. The narrowed numbers fit.
 void Widen(const uint8_t* from, Dtype dtype, int64_t count, int32_t* to);
 void Widen(const uint8_t* from, Dtype dtype, int64_t count, float* to);
 void Narrow(const int32_t* from, Dtype dtype, int64_t count, uint8_t* to);

@@ -1,5 +1,5 @@
-// The border between the machine and the world: a runtime module of kind "tvmlab_npu", which TVM
-// saves inside a library and loads back, and a function that counts.
+// The interface to TVM: a runtime module of kind "tvmlab_npu", which TVM saves inside a library and
+// loads back, and a function that counts.
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
@@ -20,8 +20,8 @@ namespace {
 namespace ffi = tvm::ffi;
 using namespace tvmlab::npu;
 
-// Runs `use`; what it refuses becomes tvmlab.errors.SimulationError, in the words that
-// tvmlab.ir.dialect takes apart.
+// Runs `use`; converts a refusal to tvmlab.errors.SimulationError, in the format that
+// tvmlab.ir.dialect parses.
 template <typename Use>
 auto Translated(const Use& use) try {
   return use();
@@ -30,20 +30,20 @@ auto Translated(const Use& use) try {
   TVM_FFI_UNREACHABLE();
 }
 
-// Where a parameter's bytes are, once it is known to be what the table says.
+// Returns the address of a parameter's bytes, after checking it against the table.
 void* Check(const ffi::AnyView& argument, const Tensor& expected, const std::string& name) {
   const auto view = argument.try_cast<ffi::TensorView>();
-  if (!view) TVM_FFI_THROW(tvmlab.InputError) << name << " is no tensor";
+  if (!view) TVM_FFI_THROW(tvmlab.InputError) << name << " is not a tensor";
   const auto code = static_cast<uint8_t>(expected.dtype == Dtype::kUInt8 ? kDLUInt : kDLInt);
   const DLDataType dtype{code, static_cast<uint8_t>(8 * Bytes(expected.dtype)), 1};
   const ffi::Shape shape(expected.shape);
   if (view->dtype() != dtype) {
     TVM_FFI_THROW(tvmlab.InputError) << name << " must be " << ffi::DLDataTypeToString(dtype)
-                                     << ", and is " << ffi::DLDataTypeToString(view->dtype());
+                                     << ", not " << ffi::DLDataTypeToString(view->dtype());
   }
   if (!std::equal(view->shape().begin(), view->shape().end(), shape.begin(), shape.end())) {
     TVM_FFI_THROW(tvmlab.InputError)
-        << name << " must have the shape " << shape << ", and has " << view->shape();
+        << name << " must have the shape " << shape << ", not " << view->shape();
   }
   const auto device = view->device().device_type;
   if (!view->IsContiguous() || (device != kDLCPU && device != kDLCUDAHost)) {
@@ -58,7 +58,7 @@ Program Verified(const std::string& bytes) {
   return program;
 }
 
-// It stays the same once it is made, so any number of calls may run at once.
+// Immutable after construction, so any number of calls can run at once.
 class NpuModule : public ffi::ModuleObj {
  public:
   NpuModule(std::string symbol, std::string bytes)
@@ -77,7 +77,7 @@ class NpuModule : public ffi::ModuleObj {
         });
   }
 
-  // The symbol's length, the symbol, the program.
+  // The serialized module: the symbol's length, the symbol, the program.
   ffi::Bytes SaveToBytes() const final {
     const auto length = static_cast<uint32_t>(symbol_.size());
     const std::string head(reinterpret_cast<const char*>(&length), sizeof length);
@@ -98,7 +98,7 @@ class NpuModule : public ffi::ModuleObj {
     }
     if (arguments.size() != count) {
       TVM_FFI_THROW(tvmlab.InputError)
-          << symbol_ << " takes " << count << " tensors, and got " << arguments.size();
+          << symbol_ << " takes " << count << " tensors, not " << arguments.size();
     }
     Translated([&] { Machine(program_, parameters).Run(); });
   }
@@ -112,7 +112,7 @@ ffi::Module MakeModule(const std::string& symbol, const ffi::Bytes& program) {
       [&] { return ffi::Module(ffi::make_object<NpuModule>(symbol, std::string(program))); });
 }
 
-// The symbol and the program that SaveToBytes wrote.
+// Reads the symbol and the program that SaveToBytes wrote.
 std::pair<std::string, ffi::Bytes> Split(const ffi::Bytes& saved) {
   const std::string bytes(saved);
   uint32_t length = 0;
@@ -133,7 +133,7 @@ ffi::Array<ffi::Any> Described(const ffi::Module& module) {
   return {ffi::String(symbol), program};
 }
 
-// All counters of a layer, then those of the next.
+// Returns all counters of a layer, then those of the next.
 ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
   return Translated([&] {
     const std::vector<Counters> layers = Count(Verified(std::string(bytes)));
@@ -155,7 +155,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def("ffi.Module.load_from_bytes.tvmlab_npu", LoadFromBytes);
 }
 
-// The macro's functions have parameters that they do not use.
+// The macro's functions have unused parameters.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(make_module, MakeModule)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(described, Described)

@@ -5,7 +5,7 @@
 namespace tvmlab::npu {
 namespace {
 
-// The same loop for vectors of several lengths: one that is longer than a processor's would be kept
+// The same loop for vectors of several lengths: vectors longer than the processor's would be kept
 // in memory. The compiler sees kTile * kBlock sums and keeps them in registers.
 #define TVMLAB_NPU_MULTIPLY(Name, kBytes, ...)                                                  \
   typedef float Name##Vector __attribute__((vector_size(kBytes)));                              \

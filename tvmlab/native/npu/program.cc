@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kMagic("TVMLNPU\x01", 8);
 
-// A place in the bytes. Little-endian machines only, as everything that TVM builds for here.
+// A position in the bytes. Little-endian machines only, like all of TVM's targets here.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : left_(bytes) {}
@@ -68,7 +68,7 @@ std::vector<Instruction> ReadInstructions(Reader reader) {
 
 Program Read(std::string_view bytes) {
   Reader reader(bytes);
-  Require(reader.Take(kMagic.size()) == kMagic, "these bytes are no program");
+  Require(reader.Take(kMagic.size()) == kMagic, "these bytes are not a program");
   reader.Next<uint32_t>();  // a checksum, for readers in Python
   Program program;
   Require(reader.Next<uint32_t>() == sizeof(Config) / sizeof(int32_t),

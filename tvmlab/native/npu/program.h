@@ -12,8 +12,8 @@
 
 namespace tvmlab::npu {
 
-// What is thrown for a program that cannot be executed. The border (module.cc) makes it an error of
-// Python's; everything else here knows nothing of TVM.
+// Thrown for a program that cannot be executed. The interface (module.cc) converts it to a Python
+// error; the other sources do not depend on TVM.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
   std::string where = "npu.simulator";  // or such as "instruction 12 (Matmul)"
@@ -54,23 +54,23 @@ struct Program {
 
 Program Read(std::string_view bytes);
 
-// Refuses a program that leads out of a memory, reads what was not written, whose units get in each
-// other's way, or that leaves a part of an output unwritten.
+// Rejects a program that accesses bytes outside of a memory, reads unwritten bytes, has a race
+// between units, or leaves a part of an output unwritten.
 void Verify(const Program& program);
 
-// What a layer costs, in the order of tvmlab/npu/simulator.py, which explains the names.
+// The cost of a layer, in the order of tvmlab/npu/simulator.py, which explains the names.
 struct Counters {
   int64_t cycles, dma_cycles, array_cycles, vector_cycles, loaded_bytes, stored_bytes, bus_bytes;
   int64_t array_macs, vector_macs, sram_read_bytes, sram_written_bytes, instructions;
 };
 
-// Counts what each layer of a verified program costs.
+// Counts the cost of each layer of a verified program.
 std::vector<Counters> Count(const Program& program);
 
-// The cycles of each instruction on its unit, 0 for Sync; of a program that need not be verified.
+// Returns the cycles of each instruction on its unit, 0 for Sync; the program can be unverified.
 std::vector<int64_t> Cycles(const Program& program);
 
-// Calls use(instruction) for each instruction of a program; an error says which one it was.
+// Calls use(instruction) for each instruction of a program; an error names the instruction.
 template <typename Use>
 void ForEach(const Program& program, const Use& use) {
   size_t number = 0;

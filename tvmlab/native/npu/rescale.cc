@@ -1,4 +1,4 @@
-// Numbers brought to another scale: sums to a view in SRAM, and two views added.
+// Rescaling: sums to a view in SRAM, and the addition of two views.
 #include "rescale.h"
 
 #include <algorithm>
@@ -45,14 +45,14 @@ void TfliteFloat64(const uint32_t* sums, int64_t count, const double* multiplier
   }
 }
 
-// One value a channel, whether there was one for all or not.
+// Expands a table to one value per channel.
 template <typename T>
 std::vector<T> Spread(std::vector<T> table, int64_t channels) {
   table.resize(static_cast<size_t>(channels), table.front());
   return table;
 }
 
-// One side at the scale that both have in common: an int32 that wraps. In place.
+// Rescales one side to the common scale, in place: an int32 that wraps.
 template <Rounding kRounding>
 void Scale(int32_t* x, int64_t count, int32_t left, Add::Side side) {
   for (int64_t i = 0; i < count; ++i) {
@@ -72,7 +72,7 @@ void Finish(const int32_t* lhs, const int32_t* rhs, int64_t count, const Add& ad
   }
 }
 
-// A product and a sum with one rounding to float32, by way of float64.
+// A multiply-add with one rounding to float32, computed in float64.
 TVMLAB_NPU_INLINE float Fused(double x, float factor, float plus) {
   return static_cast<float>(x * factor + plus);
 }
@@ -134,7 +134,7 @@ void Machine::Execute(const Requantize& r) {
 
 void Machine::Execute(const Add& add) {
   const bool onnx = add.out_rounding == Rounding::kOnnx;
-  // Without a right side the ratio is 0, so that the rest stays what the sums have in common.
+  // Without a right side the ratio is 0, so that only the constant part of the sums is left.
   const Ratios ratios{FloatOf(add.lhs.multiplier), add.both() ? FloatOf(add.rhs.multiplier) : 0,
                       FloatOf(add.out_multiplier), static_cast<double>(add.low),
                       static_cast<double>(add.high)};

@@ -1,7 +1,7 @@
-// What a program costs: cycles by the formulas of tvmlab/npu's machine, bytes and products.
+// The cost of a program: cycles by the formulas of tvmlab/npu's machine, bytes and products.
 //
 // The array reads a tap's input once for each block of `columns` output channels and its weights
-// once; the vector unit reads its input once a tap.
+// once; the vector unit reads its input once per tap.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -21,7 +21,7 @@ struct Cost {
   int64_t cycles;
 };
 
-// Adds to the counters what an instruction moves and computes; returns its cycles.
+// Adds an instruction's transfers and operations to the counters; returns its cycles.
 class Counter {
  public:
   explicit Counter(const Config& config) : config_(config) {}
@@ -80,7 +80,7 @@ class Counter {
   Cost operator()(const Sync&, Counters&) const { return {Unit::kAll, 0}; }
 
  private:
-  // Each contiguous run takes whole bursts on the bus.
+  // Each contiguous run occupies whole bursts on the bus.
   Cost Move(const Transfer& t, Counters& to, int64_t& dram_bytes, int64_t& sram_bytes) const {
     dram_bytes += t.bytes();
     sram_bytes += t.bytes();
@@ -98,10 +98,10 @@ class Counter {
   const Config& config_;
 };
 
-// What a unit does between two syncs: layers and cycles.
+// The work of a unit between two syncs: layers and cycles.
 using Work = std::vector<std::pair<Counters*, int64_t>>;
 
-// Gives a phase's time to the layers that its longest unit worked for, the first such unit if there
+// Charges a phase's time to the layers of its longest-running unit, the first such unit if there
 // are several. Returns the last of these layers, or null.
 Counters* EndPhase(std::array<Work, 3>& units) {
   const auto total = [](const Work& work) {

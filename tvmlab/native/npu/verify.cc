@@ -1,5 +1,5 @@
-// Plays a program through without its data: who reads and writes which bytes, in which phase, and
-// whether they lie in their memory.
+// Executes a program without data, to check which bytes each unit reads and writes in each phase,
+// and that these are inside of their memory.
 #include <algorithm>
 #include <utility>
 
@@ -10,8 +10,8 @@ namespace {
 
 Box Run(int64_t count) { return {{1, 1, 1, 1}, {}, count}; }
 
-// Which places of a memory hold something, and which units touched them in the phase that is going
-// on. A place is a byte, or an accumulator.
+// Which places of a memory are initialized, and which units accessed them in the current
+// phase. A place is a byte, or an accumulator.
 class ByteState {
  public:
   ByteState(const char* name, int64_t places, bool full)
@@ -25,7 +25,7 @@ class ByteState {
            kHolds | Bit(kWritten, unit));
   }
 
-  // Forgets who touched what.
+  // Clears the accesses of the phase.
   void EndPhase() {
     for (const auto& [at, count] : touched_) {
       std::for_each_n(marks_.begin() + at, count, [](Mark& mark) { mark &= kHolds; });
@@ -35,7 +35,7 @@ class ByteState {
 
   void ExpectWritten(size_t tensor) const {
     const auto empty = std::find(marks_.begin(), marks_.end(), 0);
-    Require(empty == marks_.end(), "the program ends, and byte ", empty - marks_.begin(),
+    Require(empty == marks_.end(), "the program ends, but byte ", empty - marks_.begin(),
             " of tensor ", tensor, ", an output, was never written");
   }
 
@@ -50,7 +50,7 @@ class ByteState {
     return static_cast<Mark>(7 * first & ~Bit(first, unit));
   }
 
-  // Adds `mine` to marks, which have to be `right` where `mask` looks at them.
+  // Adds `mine` to marks, which must equal `right` in the bits of `mask`.
   void Access(const char* does, int64_t start, const Box& box, Mark mask, Mark right, Mark mine) {
     const auto [counts, strides, run] = box.Joined();
     for (int64_t a = 0; a < counts[0]; ++a) {
@@ -115,7 +115,7 @@ class Player {
   void operator()(const Store& store) {
     ByteState& tensor = TensorOf(store);
     Require(!IsGiven(program_.tensors[static_cast<size_t>(store.tensor)].kind), "tensor ",
-            store.tensor, " is one of the program's inputs or constants, and they stay");
+            store.tensor, " is one of the program's inputs or constants, which are read-only");
     sram_.Read(store.address, store.sram(), Unit::kDma);
     tensor.Write(store.offset, store.dram(), Unit::kDma);
   }

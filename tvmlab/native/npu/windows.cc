@@ -1,5 +1,4 @@
-// What the vector unit does with windows of a tile: convolutions of each channel by itself,
-// poolings, and sums over all pixels.
+// The vector unit's window operations: depthwise convolutions, poolings, and sums over all pixels.
 #include <algorithm>
 #include <limits>
 
@@ -8,7 +7,7 @@
 namespace tvmlab::npu {
 namespace {
 
-// Sums that wrap, so in unsigned arithmetic.
+// Sums that wrap, hence in unsigned arithmetic.
 TVMLAB_NPU_CLONES
 void MultiplyAdd(const int32_t* x, const int32_t* weights, int64_t count, uint32_t* sums) {
   for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<uint32_t>(x[i] * weights[i]);
@@ -35,7 +34,7 @@ int64_t Lowest(Dtype dtype) {
   return dtype == Dtype::kUInt8 ? 0 : -(int64_t{1} << (8 * Bytes(dtype) - 1));
 }
 
-// The mean of a window, not yet cut: `sum` and `real` are those of the `inside` numbers in the
+// The mean of a window before clipping: `sum` and `real` are those of the `inside` numbers in the
 // tile, and `padded` numbers lie in the padded tile.
 double Mean(const Pool& pool, int64_t sum, float real, int64_t inside, int64_t padded) {
   const int64_t counted = pool.count_pad ? padded : inside, count = std::max<int64_t>(counted, 1);
@@ -48,7 +47,7 @@ double Mean(const Pool& pool, int64_t sum, float real, int64_t inside, int64_t p
     const int64_t magnitude = (std::abs(less) * pool.multiplier + over / 2) / over;
     return static_cast<double>((less < 0 ? -magnitude : magnitude) + pool.out_zero);
   }
-  // A window of nothing averages to the padding.
+  // An empty window averages to the padding.
   const int64_t all = sum + (counted > 0 ? counted - inside : 1) * pool.out_zero;
   const int64_t half = pool.kind == PoolKind::kAverageHalf ? count / 2 : 0;
   const int64_t magnitude = (std::abs(all) + half) / count;
@@ -95,7 +94,7 @@ void Machine::Execute(const Pool& pool) {
   const double high = low + std::ldexp(1.0, static_cast<int>(8 * Bytes(in.dtype))) - 1;
   std::vector<int32_t> pixel(channels), result(channels);
   std::vector<int64_t> sums(channels);
-  std::vector<float> reals(channels);  // rounded at each addition, as ONNX Runtime's sums
+  std::vector<float> reals(channels);  // rounded at each addition, like ONNX Runtime's sums
   for (int64_t y = 0; y < out.rows; ++y) {
     const Taps down(rows, y, pool.pad_bottom);
     for (int64_t x = 0; x < out.cols; ++x) {

@@ -1,4 +1,4 @@
-// The border between the arithmetic and the world: checks every argument, then calls Quantize.
+// The interface to TVM: checks every argument, then calls Quantize.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
 
@@ -18,12 +18,12 @@ constexpr DLDataType kInt32{kDLInt, 32, 1};
 
 void RequireType(const ffi::TensorView& view, DLDataType dtype, const char* name) {
   if (view.dtype() != dtype) {
-    TVM_FFI_THROW(TypeError) << name << " must be " << ffi::DLDataTypeToString(dtype) << ", and is "
+    TVM_FFI_THROW(TypeError) << name << " must be " << ffi::DLDataTypeToString(dtype) << ", not "
                              << ffi::DLDataTypeToString(view.dtype());
   }
 }
 
-// The values of a plain host tensor, once it is known to be one.
+// Returns the values of a plain host tensor, after checking its dtype, device and strides.
 template <typename T>
 T* Values(const ffi::TensorView& view, const char* name) {
   if (view.device().device_type != kDLCPU && view.device().device_type != kDLCUDAHost) {
@@ -44,7 +44,7 @@ PerChannel<T> Parameters(const ffi::TensorView& view, DLDataType dtype, const ch
   const T* values = Values<T>(view, name);
   if (view.ndim() > 1 || (view.numel() != 1 && view.numel() != channels)) {
     TVM_FFI_THROW(ValueError) << name << " must hold 1 value, or " << channels
-                              << " (one a channel) in one dimension; it holds " << view.numel()
+                              << " (one per channel) in one dimension; it holds " << view.numel()
                               << " in " << view.ndim();
   }
   return {values, view.numel() == 1};
@@ -106,6 +106,6 @@ void QuantizeInto(ffi::TensorView x, ffi::TensorView scale, ffi::TensorView zero
 
 using tvmlab::QuantizeInto;
 
-// The macro's function has a parameter that it does not use.
+// The macro's function has an unused parameter.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(quantize, QuantizeInto)

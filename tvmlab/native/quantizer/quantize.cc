@@ -1,4 +1,4 @@
-// The arithmetic, free of TVM: this file compiles alone and fast.
+// The arithmetic, without TVM, so that this file compiles quickly on its own.
 #include "quantize.h"
 
 #include <cmath>

@@ -3,7 +3,7 @@
 //   out = saturate(round(in / scale) + zero_point)
 //
 // Everything before the last cast is float32, and round() takes halves away from zero, as in TVM
-// 0.18. This header knows nothing of TVM; module.cc is the part that Python and TVM see.
+// 0.18. This header does not depend on TVM; module.cc is the interface to Python and TVM.
 #pragma once
 
 #include <cstdint>

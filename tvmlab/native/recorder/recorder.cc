@@ -1,5 +1,5 @@
-// The clock beside TVM's virtual machine: when each of its calls begins and ends, how many bytes of
-// tensors it is handed, and what tensors those are.
+// The recorder for TVM's virtual machine: when each of its calls begins and ends, how many bytes of
+// tensors it is passed, and the dtypes and shapes of those tensors.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
@@ -22,7 +22,7 @@ struct Event {  // Python reads rows of an int64 array
 
 class Recorder {
  public:
-  // Calls `main`, as event of depth 0; calls that the machine reports meanwhile are inside.
+  // Calls `main`, as an event of depth 0; the calls that the machine reports are nested in it.
   void Run(const ffi::Function& main, ffi::PackedArgs arguments) {
     open_.clear();
     Begin("main", arguments);
@@ -31,15 +31,15 @@ class Recorder {
     End();
   }
 
-  // What the machine calls before and after each of its own calls: the function, its name,
-  // whether it is before, the result, and the call's arguments.
+  // The machine calls this instrument before and after each of its own calls, with the function,
+  // its name, whether it is before, the result, and the call's arguments.
   void Tell(ffi::PackedArgs told) {
     if (!told[2].cast<bool>()) return End();
     Begin(told[1].cast<std::string>(), told.Slice(4));
   }
 
-  // Returns the names by their numbers, the tensors of each name's first call, and the events in
-  // the order in which they began, which it forgets.
+  // Returns the names by number, the tensors of each name's first call, and the events in
+  // the order in which they began; clears the events.
   ffi::Array<ffi::Any> Take() {
     const auto* first = reinterpret_cast<const char*>(events_.data());
     ffi::Array<ffi::Any> taken{names_, tensors_, ffi::Bytes(first, events_.size() * sizeof(Event))};
@@ -52,7 +52,7 @@ class Recorder {
     const auto depth = static_cast<int64_t>(open_.size());
     open_.push_back(events_.size());
     events_.push_back({Number(name, arguments), depth, 0, 0, Bytes(arguments)});
-    events_.back().start = Now();  // last, so that the above is not in the call's time
+    events_.back().start = Now();  // last, so that the lines above are not in the call's time
   }
 
   void End() {
@@ -71,7 +71,7 @@ class Recorder {
     return found->second;
   }
 
-  // Such as "float32 1x3x224x224", one for each tensor.
+  // Formats a tensor list such as "float32 1x3x224x224".
   static ffi::Array<ffi::String> Tensors(ffi::PackedArgs arguments) {
     ffi::Array<ffi::String> texts;
     ForEachTensor(arguments, [&](const ffi::TensorView& view) {
@@ -84,7 +84,7 @@ class Recorder {
     return texts;
   }
 
-  // A tensor that is handed over twice lies in memory once.
+  // A tensor that is passed twice is in memory only once.
   int64_t Bytes(ffi::PackedArgs arguments) {
     int64_t sum = 0;
     seen_.clear();
@@ -125,11 +125,11 @@ ffi::Array<ffi::Function> Make() {
   const auto take = [recorder] { return recorder->Take(); };
   return {ffi::Function::FromPacked(tell), ffi::Function::FromPacked(run),
           ffi::Function::FromTyped(take)};
-  // The analyzer does not follow the counts of references by which tvm-ffi frees a list.
+  // The analyzer does not understand the reference counts with which tvm-ffi frees a list.
 }  // NOLINT(clang-analyzer-unix.Malloc)
 
 }  // namespace
 
-// The macro's function has parameters that it does not use.
+// The macro's functions have unused parameters.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(make, Make)

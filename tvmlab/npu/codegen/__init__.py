@@ -24,8 +24,8 @@ def program(function: relax.Function) -> Program:
 def codegen(
     functions: Sequence[relax.Function], options: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> list[tvm.runtime.Module]:
-    """Make a runtime module of each function that is for the accelerator, by its global symbol."""
-    del options, constants  # constants lie in the functions
+    """Make a runtime module of each accelerator function, named after its global symbol."""
+    del options, constants  # the functions contain their constants
     return [
         simulator.module(str(function.attrs["global_symbol"]), program(function).to_bytes())
         for function in functions

@@ -22,7 +22,7 @@ from .tiling import ALIGNMENT, Kind, Residency
 Box = namedtuple("Box", "y x c rows cols channels")
 #: An address in SRAM, and the bytes from a row and from a pixel to the next.
 View = namedtuple("View", "address row pixel")
-#: Places of the tables of a group of channels: in their block, or in SRAM.
+#: Where the tables of a group of channels are: offsets in their block, or addresses in SRAM.
 Tables = namedtuple("Tables", "multipliers bias shifts weights")
 #: The offset among the constants, and the size.
 _Block = tuple[int, int]
@@ -48,7 +48,7 @@ class Image:
     order: Residency
 
     def view(self, image: int, box: Box) -> View:
-        """Return the view of a part of the image that lies in SRAM."""
+        """Return the view of a part of the image that is in SRAM."""
         assert self.address is not None
         each, pixel = self.dtype.bytes, self.channels * self.dtype.bytes
         pixels = (image * self.height + box.y) * self.width + box.x
@@ -75,7 +75,7 @@ class Image:
 
 
 class Target(NamedTuple):
-    """What all layers of a program write to; constants are the tensor of number `number`."""
+    """The program that all layers append to; the tensor of number `number` holds the constants."""
 
     instructions: list[isa.Instruction]
     constants: bytearray
@@ -85,14 +85,14 @@ class Target(NamedTuple):
     sums: RingAllocator
 
     def add_constants(self, data: bytes) -> _Block:
-        """Append constants, aligned."""
+        """Append constants at an aligned offset."""
         self.constants.extend(bytes(-len(self.constants) % ALIGNMENT))
         self.constants.extend(data)
         return len(self.constants) - len(data), len(data)
 
 
 class TileEmitter:
-    """Emits the transfers of one layer, and says where its tiles lie."""
+    """Emit the transfers of one layer, and locate its tiles."""
 
     def __init__(
         self, target: Target, number: int, layer: Any, plan: LayerPlan, images: list[Image]
@@ -123,7 +123,7 @@ class TileEmitter:
         self.emit(isa.Load, self.target.number, block[0], address, *in_row(block[1]))
 
     def image(self, i: int, image: int, box: Box, pad_value: int = 0) -> View:
-        """Return the view of a part of an input; load it, and padding beside the image."""
+        """Return the view of a part of an input; load that part, and pad it beside the image."""
         source = self.images[i]
         if source.address is not None:
             return source.view(image, box)
@@ -157,7 +157,7 @@ class TileEmitter:
             self.emit(isa.Store, *self.out.transfer(image, box, view))
 
     def requantize(self, image: int, box: Box, sums: int, ends: Pair = INT32) -> None:
-        """Bring sums to the result's scale, and store them."""
+        """Rescale sums to the result's scale, and store them."""
         scale, tables = self.layer.rescale, self.lookup(box)
         how = tables.multipliers, tables.shifts, int(scale.multipliers.size > 1)
         clip = scale.zero_point, scale.low, scale.high
@@ -165,7 +165,7 @@ class TileEmitter:
         self.write(isa.Requantize, image, box, *fields)
 
     def tiles(self) -> Iterator[tuple[int, Box]]:
-        """List the images and tiles of what is cut: spots by groups of output channels."""
+        """List the images and tiles of the tiled tensor: tiles by groups of output channels."""
         (height, width), cut = self.shape.tiled_size, self.tiling
         for c in range(0, self.shape.out_channels, cut.channels):
             channels = min(cut.channels, self.shape.out_channels - c)
@@ -176,19 +176,19 @@ class TileEmitter:
                         yield image, Box(y, x, c, rows, cols, channels)
 
     def needed(self, box: Box) -> tuple[_Span, _Span]:
-        """Return the rows and the columns of the image that a tile needs."""
+        """Return the input rows and columns that a tile reads."""
         shape = self.shape
         rows, cols = zip(shape.in_size, shape.reach, shape.strides, shape.pads, strict=True)
         return _span(box.y, box.rows, *rows), _span(box.x, box.cols, *cols)
 
     def constant(self, key: tuple[object, ...], make: Callable[..., bytes], *of: Any) -> _Block:
-        """Return constants that are made and added once."""
+        """Return a block of constants, which is created on the first call with this key."""
         if key not in self.blocks:
             self.blocks[key] = self.target.add_constants(make(*of))
         return self.blocks[key]
 
     def lookup(self, box: Box) -> Tables:
-        """Return the tables of a group of channels in SRAM, and weights that are not in parts."""
+        """Return the tables of a group of channels in SRAM, with weights unless depth is cut."""
         if box.c not in self.packed:
             bias, scale = getattr(self.layer, "bias", np.zeros(0, np.int32)), self.layer.rescale
             tables, mine = (scale.multipliers, bias, scale.shifts), _channels(box)
@@ -210,7 +210,7 @@ class TileEmitter:
         return self.weights.get(key, lambda at: self.load_block(block, at))
 
     def packed_weights(self, i: int, box: Box) -> bytes:
-        """Lay out the weights of a part of the input channels as `isa` has them."""
+        """Lay out the weights of a part of the input channels as `isa` describes."""
         weights, columns = self.layer.weights, self.target.config.columns
         if self.layer.depthwise:
             return _little(weights[:, :, _channels(box)])
@@ -233,13 +233,13 @@ def _little(table: Array) -> bytes:
 
 
 def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int) -> _Span:
-    """Return what some windows side by side need of `length` rows or columns."""
+    """Return the range of `length` rows or columns that adjacent windows read."""
     start = first * stride - pad
     end = start + (count - 1) * stride + reach
     low, high = max(start, 0), min(end, length)
     if low >= high:
-        # All windows lie in the padding. An instruction reads something all the same: the first
-        # row, put behind the last window.
+        # All windows lie in the padding. The instruction must read something, so it reads the first
+        # row, placed behind the last window.
         return 0, 1, end - start
     return low, high - low, low - start
 
@@ -261,7 +261,7 @@ def _convolution(tiles: TileEmitter, layer: Convolution) -> None:
         if layer.depthwise:
             parts = [Box(y, x, box.c, rows, cols, box.channels)]
         if shape.folded:
-            # A pixel is what a line of the window sees: its taps are channels.
+            # The taps of a window row become channels of one pixel.
             (height, taps), (down, stride), left = shape.kernel, shape.strides, 0
             window = height, 1, down, 1
             x, cols = box.x * stride - shape.pads[1], (box.cols - 1) * stride + taps

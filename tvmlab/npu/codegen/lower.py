@@ -1,8 +1,8 @@
-"""From a region to a program: tiles of each layer, then phases in which the units overlap.
+"""Lower a region to a program: tile each layer, then order the tiles by overlapping phases.
 
-A forward walk gives each instruction the earliest phase that hazards allow. A phase has at most one
-step of the array and one of the vector unit, because two would fill both halves of a double buffer
-and wait. A backward walk moves transfers where units leave them time.
+A forward walk puts each instruction in the earliest phase that hazards allow. A phase has at most
+one step of the array and one of the vector unit, because a second step would fill both halves of a
+double buffer and then wait. A backward walk moves transfers to phases in which the DMA is idle.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .emit import Image, Target, emit, in_row
 from .memory import Plan, RingAllocator, home, plan_memory
 from .tiling import granule
 
-#: The most pieces of DRAM whose hazards are tracked.
+#: The most pieces of DRAM for which hazards are tracked.
 _PIECES = 1 << 20
-#: The first instruction of a step: the others follow in the same phase or in the next.
+#: The first instruction of a step; the others follow in the same phase or in the next.
 _STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
-#: Phases that are looked at for a transfer.
+#: How many phases the scheduler considers for a transfer.
 _LOOK = 48
 #: Numbers of memories; tensors in DRAM follow.
 _SRAM, _SUMS, _DRAM = 0, 1, 2
@@ -49,7 +49,7 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
     sides = (Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs)
     values = [(kind, region.values[name]) for kind, names in sides for name in names]
     tensors = [Dram(kind, value.dtype, value.shape) for kind, value in values]
-    # The tensors in DRAM that values lie in, and those of scratch by the layer that makes a value.
+    # The tensors in DRAM that hold values, and the scratch tensors by the layer that makes a value.
     numbers = {name: storage.tensor for name, storage in plan.storages.items()}
     scratch: dict[int, int] = {}
     for name, storage in plan.storages.items():
@@ -73,7 +73,7 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
         emit(target, i, layer, cut, images)
     for to, name in enumerate(region.outputs, len(region.inputs)):
         source = numbers[name]
-        # An output that is an input, or another output, too.
+        # An output that is also an input, or another output.
         if source is not None and source != to:
             instructions += _copy(len(region.layers), source, to, tensors[to].nbytes, config)
             names[len(region.layers) :] = ["copy"]
@@ -94,7 +94,7 @@ def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[I
 
 
 def schedule_phases(program: Program) -> Iterator[Instruction]:
-    """Order executable instructions without `Sync` by phases, with a `Sync` between two."""
+    """Order executable instructions without `Sync` into phases, with a `Sync` between them."""
     pieces, config = _pieces(program), program.config
     spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
     earliest = _earliest(program.instructions, spans, _Uses(pieces))
@@ -106,7 +106,7 @@ def schedule_phases(program: Program) -> Iterator[Instruction]:
 
 
 def _pieces(program: Program) -> list[tuple[int, int]]:
-    """List the size of each memory, and of its pieces, in bytes; 0 for what is never written."""
+    """List the size of each memory, and of its pieces, in bytes; 0 for read-only memory."""
     written, config = (Kind.OUTPUT, Kind.SCRATCH), program.config
     sizes = [one.nbytes if one.kind in written else 0 for one in program.tensors]
     piece = max(8, -(-sum(sizes) // _PIECES))
@@ -123,7 +123,7 @@ def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) ->
 
 
 def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bool]]:
-    """List memories, first bytes, counts up to the last byte, and whether they are written."""
+    """List memories, first bytes, counts up to the last byte, and whether each is written."""
     if isinstance(one, (isa.Load, isa.Store)):
         store = isinstance(one, isa.Store)
         for memory, start, name in (
@@ -157,14 +157,14 @@ def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bo
 
 
 class _Uses:
-    """The phase of the last use of each piece: [written and read, unit, piece] by memory."""
+    """The phase of the last use of each piece: [written or read, unit, piece] by memory."""
 
     def __init__(self, pieces: Sequence[tuple[int, int]]) -> None:
         sizes = (-(-size // piece) for size, piece in pieces)
         self.table = [np.full((2, 3, size), -1, np.int32) for size in sizes]
 
     def next(self, touched: Sequence[_Span], unit: Unit) -> int:
-        """Return the first phase in which a unit can touch pieces; a write waits for reads, too."""
+        """Return the first phase in which a unit can access pieces; writes also wait for reads."""
         phase = 0
         for memory, span, writes in touched:
             used = self.table[memory][: 1 + writes, :, span].max((0, 2)).tolist()
@@ -197,13 +197,13 @@ def _earliest(
 def _balanced(
     program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], uses: _Uses
 ) -> list[list[Instruction]]:
-    """Place steps where they are, and transfers where there is time; `uses` counts backward."""
+    """Keep the steps' phases; move transfers to phases with spare time (`uses` is reversed)."""
     cycles, last = simulator.cycles(program), max(earliest, default=-1)
     busy = np.zeros((3, last + 1), np.int64)
     for one, phase, length in zip(program.instructions, earliest, cycles, strict=True):
         if one.unit is not Unit.DMA:
             busy[one.unit, phase] += length
-    # Cycles of transfers that do not make a phase longer.
+    # Cycles of transfers that fit in a phase without making it longer.
     slack = busy.max(0, initial=0)
     phases: list[list[Instruction]] = [[] for _ in range(last + 1)]
     for at, one in reversed(list(enumerate(program.instructions))):
@@ -211,7 +211,7 @@ def _balanced(
         if one.unit is Unit.DMA:
             latest = last - uses.next(spans[at], one.unit)
             found = slack[max(phase, latest - _LOOK + 1) : latest + 1][::-1]
-            # The latest phase that has the time, else the one that has the most.
+            # The latest phase with enough time, or else the phase with the most time.
             enough = found >= cycles[at]
             phase = latest - int(np.argmax(enough) if enough.any() else found.argmax())
             slack[phase] -= cycles[at]

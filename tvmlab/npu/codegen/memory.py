@@ -1,7 +1,8 @@
 """Memory planning: which values stay in SRAM from one layer to the next, and where.
 
-The lower part of the SRAM holds the buffers of a layer's tiles. The upper part, the resident
-region, holds values from the layer that makes them to the last that reads them, or they go to DRAM.
+The lower part of the SRAM holds the buffers of a layer's tiles. The upper part is the resident
+region: it keeps a value from the layer that makes it to the last layer that reads it. Values that
+do not fit go to DRAM.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ..layers import Region, Value, View
 from .tiling import COPY, LayerShape, Places, Residency, granule, plan, shape_of, smallest
 
 _Shapes = list[LayerShape | None]
-#: Sizes of the resident region that are tried, in eighths of the SRAM.
+#: Candidate sizes of the resident region, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
 
 
 @dataclass
 class Storage:
-    """A value: layers that make (-1: none) and read it; its number as an input or output."""
+    """A value: the layers that make it (-1: none) and read it; its number as input or output."""
 
     value: Value
     made: int
@@ -65,9 +66,9 @@ def _storages(region: Region) -> dict[str, Storage]:
 
 
 def home(storage: Storage) -> Residency:
-    """Return the order in which a value lies in DRAM: inputs and outputs as the graph has them."""
+    """Return the memory order of a value in DRAM: inputs and outputs keep the graph's order."""
     _, h, w, c = storage.value.nhwc
-    # Where there is one channel or one pixel, both orders are the same.
+    # With one channel or one pixel, both orders are the same.
     nchw = storage.value.layout == "NCHW" and c > 1 and h * w > 1
     return Residency.NCHW if nchw and storage.tensor is not None else Residency.NHWC
 
@@ -88,7 +89,7 @@ def _planned(
         values = [storages[name] for name in (*layer.inputs, layer.output)]
         kept, sram = resident.kept, Residency.SRAM
         places = tuple(sram if value.made in kept else home(value) for value in values)
-        # A result that stays can be stored too.
+        # A resident result can also be stored.
         stored = places[-1] if out.tensor is None else home(out)
         if shape.images == 1 or Residency.NCHW not in (*places, stored):
             shape = shape.flat()
@@ -111,7 +112,7 @@ def _fastest(shape: LayerShape, places: Places, config: Config, limit: int) -> L
 
 
 class _Resident:
-    """The resident region: what lies there now, by the number of the layer that made it."""
+    """The resident region: its current contents, by the number of the layer that made them."""
 
     def __init__(self, memory: int, size: int) -> None:
         self.memory, self.granule = memory, granule(memory)
@@ -136,7 +137,7 @@ class _Resident:
 
 
 class BufferPool:
-    """Equal buffers that are used alternately; the pool remembers what each holds."""
+    """Equal buffers used alternately; the pool tracks the contents of each buffer."""
 
     def __init__(self, addresses: list[int]) -> None:
         self.addresses = addresses
@@ -144,7 +145,7 @@ class BufferPool:
         self._next = 0
 
     def get(self, key: Hashable, fill: Callable[[int], None]) -> int:
-        """Return the buffer that holds a thing, or fill the next one with it."""
+        """Return the buffer that holds the item `key`, or fill the next buffer with it."""
         if key not in self._held:
             fill(self.take())
             self._held[self._next - 1] = key
@@ -159,13 +160,13 @@ class BufferPool:
 
 
 class RingAllocator:
-    """Lays out each layer's buffers behind those before, so that its first loads need not wait."""
+    """Place each layer's buffers behind the previous ones, so that its first loads don't wait."""
 
     def __init__(self, granule: int) -> None:
         self._end, self._granule = 0, granule
 
     def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[BufferPool]:
-        """Place groups of buffers, given as size and number, below a limit."""
+        """Place groups of buffers, each described by size and number, below a limit."""
         apart = [(-(-size // self._granule) * self._granule, count) for size, count in sizes]
         if sum(size * count for size, count in apart) <= limit:
             sizes = apart

@@ -1,10 +1,10 @@
-"""Tiling: how a layer is cut into tiles that fit the SRAM and the accumulators.
+"""Tiling: cut a layer into tiles that fit the SRAM and the accumulators.
 
 A tile is a block of rows, columns and channels of the result. A convolution can also cut its input
 channels (`depth`): the sums stay in the accumulators while the parts are added. The weights of a
 group of output channels stay in SRAM while the image streams past them. `plan` chooses the tiling
-by a cost model, exact for the array and the vector unit. With doubled buffers the units overlap, so
-the slowest unit counts, and the time before and after the overlap.
+with a cost model that is exact for the array and the vector unit. With double buffering the units
+overlap, so the estimate is the slowest unit's time, plus the time before and after the overlap.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ Ints = npt.NDArray[np.int64]
 ALIGNMENT = 8
 #: Bytes of SRAM that a copy within DRAM needs.
 COPY = 64
-#: How much longer a tiling may take if the next layer can follow it; measured on the digits.
+#: How much longer a tiling can take if it lets the next layer follow; measured on the digits model.
 FOLLOWED = 0.02
-#: Tiles' worth of time before and after the overlap; measured on the digits.
+#: Duration before and after the overlap, in tiles; measured on the digits model.
 ENDS = 1.15
 
 
 def granule(size: int) -> int:
-    """Return the bytes that hazards of a memory are tracked by; a memory has at most 2**17."""
+    """Return the granularity, in bytes, of hazard tracking; a memory has at most 2**17 pieces."""
     return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
-#: Which instructions a layer is made of.
+#: The instruction that computes a layer.
 Kind = Enum("Kind", "MATMUL DEPTHWISE ADD POOL MEAN")
-#: Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost.
+#: Where a value is stored: all of it in SRAM, or in DRAM with its channels innermost or outermost.
 Residency = Enum("Residency", "SRAM NHWC NCHW")
 Places = tuple[Residency, ...]
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A layer's sizes; `table_bytes` are those of one channel, `fixed_bytes` all channels share.
+    """A layer's sizes; `table_bytes` is per channel, all channels share `fixed_bytes`.
 
-    In a `folded` layer the taps of a line of the window count as channels of one tap, because
-    pixels side by side are bytes side by side: few channels fill more array rows.
+    In a `folded` layer the taps of one window row count as channels of one tap, because adjacent
+    pixels are adjacent bytes. This way, a layer with few channels fills more rows of the array.
     """
 
     kind: Kind
@@ -80,26 +80,26 @@ class LayerShape:
 
     @property
     def tiled_size(self) -> Pair:
-        """Rows and columns of what is cut into tiles."""
+        """Rows and columns of the tensor that is cut into tiles."""
         return self.in_size if self.kind is Kind.MEAN else self.out_size
 
     @property
     def reach(self) -> Pair:
-        """Rows and columns from the first tap of a window to its last, both counted."""
+        """Rows and columns from the first tap of a window to its last, inclusive."""
         (kh, kw), (dh, dw) = self.kernel, self.dilation
         return (kh - 1) * dh + 1, (kw - 1) * dw + 1
 
     def folds(self, rows: int, loaded: bool) -> bool:
-        """Whether folded taps take fewer blocks of the array's rows."""
+        """Whether folding the taps needs fewer blocks of the array's rows."""
         (_, taps), channels = self.kernel, self.in_channels
         across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
         if not loaded and (self.pads[1] > 0 or across > self.in_size[1]):
-            return False  # padding is only laid out where the image is loaded
+            return False  # padding exists in SRAM only if the image is loaded
         blocks = taps * -(-channels // rows), -(-taps * channels // rows)
         return self.kind is Kind.MATMUL and self.dilation[1] == 1 and blocks[1] < blocks[0]
 
     def flat(self) -> LayerShape:
-        """Take all pixels as one line, if each needs only the pixel at its own place."""
+        """Treat all pixels as one row, if each output pixel reads only the pixel at its place."""
         window, same = (self.kernel, self.strides, self.pads), self.in_size == self.out_size
         if self.kind is Kind.MEAN or not same or window != ((1, 1), (1, 1), (0, 0)):
             return self
@@ -120,7 +120,7 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape | None:
     if isinstance(layer, Pool):
         more["kernel"] = layer.kernel
     if isinstance(layer, Mean):
-        out_rows = out_cols = 1  # of each image, also where the result is a matrix
+        out_rows = out_cols = 1  # of each image, even if the result is a matrix
     if isinstance(layer, (Convolution, Mean)):
         tables = layer.rescale.multipliers, layer.rescale.shifts
         which = "table_bytes" if tables[0].size > 1 else "fixed_bytes"
@@ -138,14 +138,14 @@ _KINDS = {Convolution: Kind.MATMUL, Add: Kind.ADD, Pool: Kind.POOL, Mean: Kind.M
 
 
 class Tiling(SimpleNamespace):
-    """How a layer is cut into tiles, in integers; `_Candidates` has an array of each.
+    """The tiling of a layer, in integers; `_Candidates` has an array of each.
 
     A tile has `rows` x `cols` x `channels` of the result, less at the edges; `depth` input channels
-    are added up at a time. With 2 `slots` buffers are doubled, so that one fills while the other is
-    read: `image_slots`, `table_slots`, `out_slots` and `sum_slots` count those that are needed.
-    `image_bytes` lists the size of a buffer for each input, 0 where the input lies in SRAM;
-    `table_bytes`, `weight_bytes` and `out_bytes` are the others'. Weights come with the tables
-    unless the depth is cut. `sums` are accumulators of a tile, `cycles` the estimate.
+    are summed at a time. With 2 `slots`, buffers are doubled, so that one fills while the other is
+    read; `image_slots`, `table_slots`, `out_slots` and `sum_slots` are the buffers actually needed.
+    `image_bytes` lists the buffer size of each input, 0 for an input that is in SRAM already;
+    `table_bytes`, `weight_bytes` and `out_bytes` are the other buffers' sizes. Weights come with
+    the tables unless the depth is cut. `sums` counts a tile's accumulators; `cycles` is estimated.
     """
 
 
@@ -162,14 +162,14 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
 
 @lru_cache(maxsize=4096)
 def smallest(shape: LayerShape, config: Config) -> int:
-    """Return the bytes that the smallest tile needs."""
+    """Return the size of the smallest tile in bytes."""
     found = _Candidates(shape, (Residency.NHWC,) * (len(shape.in_bytes) + 1), config)
     return int(found.room[found.sums * found.sum_slots <= config.accumulators].min())
 
 
 @lru_cache(maxsize=4096)
 def plan(shape: LayerShape, places: Places, config: Config, room: int) -> Tiling | None:
-    """Choose the fastest tiling in `room` bytes; `places` are the inputs' and the result's."""
+    """Choose the fastest tiling in `room` bytes; `places` is the residency of inputs and result."""
     found = _Candidates(shape, places, config)
     kept = (found.room <= room) & (found.sums * found.sum_slots <= config.accumulators)
     if not kept.any():
@@ -182,7 +182,7 @@ def plan(shape: LayerShape, places: Places, config: Config, room: int) -> Tiling
 
 
 class _Candidates(SimpleNamespace):
-    """Tilings worth evaluating, the smallest among them: one array for each size."""
+    """Candidate tilings, with the smallest among them: one array for each size."""
 
     def __init__(self, shape: LayerShape, places: Places, config: Config) -> None:
         self.given = shape, places, config
@@ -221,7 +221,7 @@ class _Candidates(SimpleNamespace):
         self.sums = results if matmul or mean or shape.kind is Kind.DEPTHWISE else zero
         loads = self.spots * (self.steps if matmul else self.groups)
         self.image_slots = np.minimum(self.slots, loads)
-        # While the array works with one group's tables, the vector unit may need those before them.
+        # While the array uses one group's tables, the vector unit can still need the previous ones.
         self.table_slots = np.minimum(np.where(self.slots == 2, 3, 1), self.groups)
         self.stored = (shape.images if mean else self.spots) * self.groups
         self.out_slots = np.minimum(self.slots, self.stored)
@@ -236,7 +236,7 @@ class _Candidates(SimpleNamespace):
         dma = transfers * config.dma_latency + moved / config.dma_bytes_per_cycle
         units = np.stack([self._array(), self._vector(), dma])
         total, slowest = units.sum(0), units.max(0)
-        # The first tile is loaded before, and the last is stored after, all the overlap.
+        # The first load comes before the overlap, the last store comes after it.
         overlapped = slowest + ENDS * (total - slowest) / tiles
         return np.where(self.slots == 2, overlapped, total) + tiles
 
@@ -271,13 +271,13 @@ class _Candidates(SimpleNamespace):
 
     def _traffic(self) -> tuple[Any, Any]:
         shape, places, config = self.given
-        # Tables are loaded once, parts of the weights for each tile.
+        # Tables are loaded once, parts of the weights once per tile.
         parts = self.spots * self.groups * self.steps * (self.steps > 1)
         count = self.groups * (self.table_bytes > 0) + parts
         moved = self.groups * self.table_bytes + parts * self.weight_bytes
         again = self.groups
         if shape.kind is Kind.MATMUL:
-            # Tiles are loaded again for each group of output channels, unless they stay.
+            # Tiles are loaded again for each group of output channels, unless they are in SRAM.
             stay = (self.spots == shape.images) & (self.steps == 1)
             again = np.where(stay, 1, self.groups) * self.steps
         result = np.stack([self.rows, self.cols, self.channels])
@@ -305,12 +305,12 @@ def _needed(shape: LayerShape, axis: int, size: Ints) -> Ints:
     if shape.kind is Kind.MEAN:
         return size
     needed: Ints = (size - 1) * shape.strides[axis] + shape.reach[axis]
-    # Where taps are folded the padding to the left and right is there, too.
+    # Folded taps include the padding on the left and right.
     return needed if shape.folded and axis else np.minimum(needed, shape.in_size[axis])
 
 
 def _parts(size: int, most: int) -> list[int]:
-    """List sizes of parts that cut a size evenly: some of ceil(size / 1), ceil(size / 2) ... 1."""
+    """List sizes that cut `size` evenly: a subset of ceil(size / 1), ceil(size / 2) ... 1."""
     found = sorted({_up(size, parts) for parts in range(1, min(size, 4096) + 1)} | {1})
     if len(found) <= most:
         return found
@@ -323,7 +323,7 @@ def _blocks(size: int, unit: int, most: int) -> list[int]:
 
 
 def _bus(box: Any, size: Any, each: int, place: Residency, config: Config) -> Any:
-    """Bytes on the bus of a box: runs, each of whole bursts."""
+    """Bytes on the bus for a box; each contiguous run takes whole bursts."""
     burst = config.dma_burst_bytes
     run = np.full(box[0].shape, each)
     runs, joined = np.ones_like(run), np.ones(run.shape, bool)
@@ -335,7 +335,7 @@ def _bus(box: Any, size: Any, each: int, place: Residency, config: Config) -> An
 
 
 def _ends(size: int, part: Ints) -> tuple[tuple[Ints, Ints], tuple[Ints, Any]]:
-    """Return the sizes of parts and how many there are: the full ones, and what is left."""
+    """Return the sizes of parts and how many there are: the full ones, then the remainder."""
     return (part, size // part), (size % part, (size % part > 0).astype(np.int64))
 
 

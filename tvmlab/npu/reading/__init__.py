@@ -1,4 +1,4 @@
-"""Read a partitioned module: a composite function is a layer, a region's function a `Region`."""
+"""Read a partitioned module: composite functions become layers, a region's function a `Region`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .operators import Composite, LayerMatch, Unsupported, check, value
 
 __all__ = ["Unsupported", "check", "config_of", "core", "find", "kind", "region", "regions"]
 
-#: By the operator that a layer is about: its name in the pattern table, and its reader.
+#: By a layer's main operator: its name in the pattern table, and its reader.
 READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
     "relax.qnn.conv2d": ("conv2d", read.convolution),
     "relax.qnn.dense": ("dense", read.dense),
@@ -31,7 +31,7 @@ READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
     "relax.reshape": ("reshape", read.view),
 }
 CONVERT = "convert one to the other first (relax.transform.ConvertLayout)"
-#: What can follow such an operator in a match.
+#: The operators that can follow a main operator in a match.
 BEHIND = (
     *("relax.clip", "relax.maximum", "relax.minimum"),
     *("relax.qnn.requantize", "relax.relay.nn.bias_add"),
@@ -39,7 +39,7 @@ BEHIND = (
 
 
 def find(root: relax.Expr) -> LayerMatch:
-    """Read a layer from the nested calls that a whole pattern matched, or raise `Unsupported`."""
+    """Read a layer from the nested calls that a pattern matched, or raise `Unsupported`."""
     name = _name(root)
     what = name.removeprefix("relax.") or type(root).__name__
     check(name in READERS, f"no pattern takes {what}")
@@ -51,7 +51,7 @@ def find(root: relax.Expr) -> LayerMatch:
 
 
 def core(root: relax.Expr) -> relax.Expr:
-    """Find the operator that a match is about, behind what rescales, clips and biases it."""
+    """Find the main operator of a match, behind rescaling, clips and bias."""
     while is_call(root, *BEHIND) and isinstance(root.args[0], relax.Call):
         root = root.args[0]
     return root
@@ -64,20 +64,20 @@ def _name(root: relax.Expr) -> str:
 
 
 def kind(root: relax.Expr) -> str:
-    """Return the name of a match in the pattern table, such as ``"conv2d"``; empty if of none."""
+    """Return a match's name in the pattern table, such as ``"conv2d"``, or an empty string."""
     name, _ = READERS.get(_name(root), ("", None))
     by_channel = name == "conv2d" and read.by_channel(core(root))
     return f"depthwise_{name}" if by_channel else name
 
 
 def config_of(function: relax.Function) -> Config:
-    """Return the machine of a region: its attribute ``npu.config``, or the default."""
+    """Return the machine of a region: its attribute ``npu.config``, or the default machine."""
     text = attribute(function, "npu.config")
     return Config.from_json(text) if text else Config()
 
 
 def region(function: relax.Function) -> Region:
-    """Read a function for the machine; `CompileError` for what the machine does not take."""
+    """Read a function for the machine; raise `CompileError` if the machine cannot compute it."""
     try:
         return _Reader(function).region()
     except Unsupported as error:
@@ -86,7 +86,7 @@ def region(function: relax.Function) -> Region:
 
 
 def regions(mod: ir.IRModule) -> dict[str, relax.Function]:
-    """Return the functions of a partitioned module that are for the accelerator, sorted by name."""
+    """Return the accelerator functions of a partitioned module, sorted by name."""
     found = {
         var.name_hint: function
         for var, function in mod.functions_items()
@@ -98,7 +98,7 @@ def regions(mod: ir.IRModule) -> dict[str, relax.Function]:
 class _Reader:
     def __init__(self, function: relax.Function) -> None:
         self.function = function
-        # What each variable holds: itself if it is a tensor, else its value.
+        # The value of each variable: the variable itself if it is a tensor.
         self.bound: dict[int, relax.Expr] = {key(param): param for param in function.params}
         self.read: dict[int, LayerMatch] = {}
 
@@ -137,10 +137,10 @@ class _Reader:
             match = find(call)
             return match, list(match.inputs)
         composite = isinstance(function, relax.Function)
-        check(composite, f"a region calls {call.op}, which is no composite function")
+        check(composite, f"a region calls {call.op}, which is not a composite function")
         name = attribute(function, "Composite")
         places = {key(param): arg for param, arg in zip(function.params, call.args, strict=True)}
-        # Patterns that ask for no constant leave constants outside.
+        # Patterns without is_const leave constants outside the composite function.
         constants = {one: arg for one, arg in places.items() if isinstance(arg, ir.GenericConst)}
         if constants or key(function) not in self.read:
             root = graph.inline_bindings(function.body)
@@ -159,5 +159,5 @@ class _Reader:
 
 
 def bindings(body: relax.SeqExpr) -> list[tuple[relax.Var, relax.Expr]]:
-    """List the variables and values that a body binds, in order."""
+    """List the bindings of a body in order, as variables and values."""
     return [(one.var, one.value) for block in body.blocks for one in block.bindings]

@@ -1,7 +1,7 @@
-"""Read layers from the graph: an operator, and the clips and changes of scale around it.
+"""Read layers from the graph: a main operator, with the clips and rescaling around it.
 
-Zero points of products go into the bias: ``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and
-a number for each output channel, also at the borders, where padding is zx.
+Zero points of products are folded into the bias: ``sum((x - zx) * (w - zw))`` equals
+``sum(x * (w - zw))`` plus a constant per output channel, even at borders, because padding is zx.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from ..layers import Add, Convolution, Layer, Mean, Pair, Pool, Rescale, Side, S
 
 Array = npt.NDArray[Any]
 NARROW = ("int8", "uint8")
-#: No change of scale: sums as they are.
+#: No rescaling: the result is the int32 sums.
 SUMS = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
-#: The names of a layer's inputs and output until they are known.
+#: Placeholder names of a layer's inputs and output.
 INPUTS, OUTPUT = ("0", "1"), "out"
 _BUILDER = relax.BlockBuilder()
 
 
 class Unsupported(CompileError):
-    """The machine does not take an operator."""
+    """The machine cannot compute an operator."""
 
 
 def check(holds: object, what: str, fix: str = "") -> None:
-    """Raise `Unsupported` unless something holds."""
+    """Raise `Unsupported` unless a condition holds."""
     if not holds:
         raise Unsupported(what, fix=fix)
 
 
 @dataclass(frozen=True)
 class LayerMatch:
-    """A layer, the expressions that it reads and makes, and the layout of its images if any."""
+    """A layer, its input and output expressions, and the layout of its images if it has any."""
 
     layer: Layer
     inputs: tuple[relax.Expr, ...]
@@ -54,7 +54,7 @@ class LayerMatch:
     layout: str | None = None
 
     def values(self, layout: str) -> dict[str, Value]:
-        """Describe what the layer reads and makes, by `INPUTS` and `OUTPUT`."""
+        """Describe the layer's inputs and output, by `INPUTS` and `OUTPUT`."""
         pairs = zip((*INPUTS[: len(self.inputs)], OUTPUT), (*self.inputs, self.output), strict=True)
         return {name: value(name, expr, layout) for name, expr in pairs}
 
@@ -72,7 +72,7 @@ class Composite:
 
     @classmethod
     def of(cls, root: relax.Expr) -> Composite:
-        """Take a match apart."""
+        """Split a match into its parts."""
         call, ends = clips(root, tensor(root, "the result")[0])
         requantize, bias, sum_ends = None, None, ends
         if is_call(call, "relax.qnn.requantize"):
@@ -83,36 +83,36 @@ class Composite:
         return cls(root, call, bias, requantize, ends, sum_ends)
 
     def name(self) -> str:
-        """Name the operator."""
+        """Return the main operator's name."""
         return str(self.call.op.name).removeprefix("relax.")
 
     def bare(self) -> CallOperands:
-        """Return the operands of an operator that has no bias and no requantize."""
+        """Return the operands of an operator without bias and requantize."""
         plain = self.requantize is None and self.bias is None
-        check(plain, f"qnn.requantize goes with no {self.name()}")
+        check(plain, f"no pattern requantizes the result of {self.name()}")
         return operands(self.call)
 
 
 def operands(call: relax.Call) -> CallOperands:
-    """Return the operands of a quantized operator by name."""
+    """Return a quantized operator's operands by name."""
     return CallOperands(_BUILDER, call)
 
 
 def value(name: str, expr: relax.Expr, layout: str) -> Value:
-    """Describe a tensor of the machine's dtypes and dimensions."""
+    """Describe a tensor whose dtype and number of dimensions the machine supports."""
     dtype, shape = tensor(expr, "a value")
     layouts = {1: "C", 2: "NC", 4: layout}
     limits(dtype)
     known = len(shape) in layouts
-    check(known, f"a value has {len(shape)} dimensions; the machine knows 1, 2 and 4")
+    check(known, f"a value has {len(shape)} dimensions; the machine supports 1, 2 and 4")
     check(0 not in shape, "a value is empty")
     return Value(name, Dtype[dtype], shape, layouts[len(shape)])
 
 
 def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and the shape of a tensor whose sizes are known."""
+    """Return the dtype and the shape of a tensor of static shape."""
     ty = expr.ty
-    check(isinstance(ty, relax.TensorType), f"{what} is no tensor")
+    check(isinstance(ty, relax.TensorType), f"{what} is not a tensor")
     sizes = ty.shape.values[:] if isinstance(ty.shape, relax.ShapeExpr) else []
     known = [int(size) for size in sizes if isinstance(size, (int, tirx.IntImm))]
     fixed = len(known) == ty.ndim
@@ -121,7 +121,7 @@ def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
 
 
 def limits(dtype: str) -> Pair:
-    """Return the least and the greatest number of a dtype that the machine computes with."""
+    """Return the range of a dtype that the machine computes with."""
     known = dtype in (*NARROW, "int32")
     check(known, f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
     return checks.limits(dtype)
@@ -136,11 +136,11 @@ def constant(expr: relax.Expr, what: str) -> Array:
     if is_call(expr, "relax.qnn.quantize", "relax.quantize"):
         by = f": {str(expr.op.name).removeprefix('relax.')} computes it"
         fix = "run QnnQuantizeConstFold first"
-    raise Unsupported(f"{what} is no constant{by}", fix=fix)
+    raise Unsupported(f"{what} is not constant{by}", fix=fix)
 
 
 def scalar(expr: relax.Expr, what: str) -> float:
-    """Return a number that is written in the graph, as a constant or as an operand of its own."""
+    """Return a number in the graph: a constant, or an immediate operand."""
     if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
         return float(expr.value)
     found = constant(expr, what)
@@ -149,19 +149,19 @@ def scalar(expr: relax.Expr, what: str) -> float:
 
 
 def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, Pair]:
-    """Take off all clips around an expression; return what is clipped, and to which ends."""
+    """Remove all clips around an expression; return the inner expression and the range."""
     low, high = limits(dtype)
     while is_call(expr, "relax.clip", "relax.maximum", "relax.minimum"):
         name = str(expr.op.name).removeprefix("relax.")
         ends = [scalar(end, f"an operand of {name}") for end in expr.args[1:]]
         whole = all(end == int(end) for end in ends if np.isfinite(end))
-        check(whole, f"integers are clipped to {ends}, no whole numbers")
+        check(whole, f"integers are clipped to {ends}, which are not whole numbers")
         if name != "minimum":
             low = max(low, int(max(ends[0], low)))
         if name != "maximum":
             high = min(high, int(min(ends[-1], high)))
         expr = expr.args[0]
-    check(low <= high, f"no number lies between {low} and {high}, to which it clips")
+    check(low <= high, f"it clips to {low}..{high}, which is an empty range")
     return expr, (low, high)
 
 
@@ -175,7 +175,7 @@ _WAYS = {
 
 
 def way(given: CallOperands) -> Rounding:
-    """Return how the vector unit rounds as a call does."""
+    """Return the vector unit's rounding mode for a call."""
     a = given.attributes
     found = config.resolve(given.name, a["rounding"], a.get("compute_dtype", config.UNSET))
     pair = (found.rounding, found.compute_dtype)
@@ -186,7 +186,7 @@ def way(given: CallOperands) -> Rounding:
 
 
 def scales(given: CallOperands) -> tuple[Array, Array, Array, Array]:
-    """Return a requantize's scales and zero points: the input's may differ by channel."""
+    """Return a requantize's scales and zero points; the input's can be per channel."""
     dtype, out_dtype = given.dtype("data"), str(given.call.ty.dtype)
     count = given.channels("data", int(given.attributes["axis"]))
     return (
@@ -198,17 +198,17 @@ def scales(given: CallOperands) -> tuple[Array, Array, Array, Array]:
 
 
 def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
-    """Read a requantize of sums; return it without the zero point of the sums, and that."""
+    """Read a requantize of sums; return it without the sums' zero point, and that zero point."""
     given = operands(call)
     dtype, shape = tensor(call, "the result of qnn.requantize")
     found, zero, out_scale, out_zero = scales(given)
-    check(not zero.ndim, "qnn.requantize takes another zero point off each channel")
+    check(not zero.ndim, "qnn.requantize subtracts a zero point per channel")
     own = int(given.attributes["axis"]) % max(len(shape), 1)
     by_channel = not found.ndim or (own == axis and found.size == channels)
-    check(by_channel, f"qnn.requantize has a scale for each place along axis {own}, no channel's")
+    check(by_channel, f"qnn.requantize has scales along axis {own}, which is not the channels'")
     ratio, rounding = multiplier(found, out_scale), way(given)
     factors, shifts = SUMS.multipliers, SUMS.shifts
-    if rounding is Rounding.TFLITE_FLOAT64:  # saturates, which `NONE` does not
+    if rounding is Rounding.TFLITE_FLOAT64:  # saturates, unlike `NONE`
         factors = np.atleast_1d(np.float64(1) if ratio is None else ratio)
     elif ratio is None:
         rounding = Rounding.NONE
@@ -222,14 +222,14 @@ def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
 
 
 def finite(ratio: Array) -> Array:
-    """Check that ratios are numbers of float32."""
+    """Check that ratios of scales are finite in float32."""
     near = np.isfinite(ratio).all()
-    check(near, "the scales are so far apart that their ratio is no float32")
+    check(near, "the scales are so far apart that their ratio does not fit in float32")
     return ratio
 
 
 def side(zero: Any, rounding: Rounding, ratio: Array | None) -> Side:
-    """Make one side of an addition, with one scale; it is rescaled in integers."""
+    """Make one side of an addition with one scale, rescaled in integers."""
     if ratio is None:
         return Side(int(zero), Rounding.NONE, 0, 0)
     integers = rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64)
@@ -242,7 +242,7 @@ def bits(value: Array) -> int:
     return int(np.float32(value).view(np.int32))
 
 
-#: The largest window that the machine's instructions slide, a side; and how far at a time.
+#: The largest side of a window that the machine supports, and the largest step.
 MOST_KERNEL, MOST_STRIDE = 16, 8
 
 _PLAIN = Side(0, Rounding.NONE, 0, 0)
@@ -255,7 +255,7 @@ def convolution(match: Composite) -> LayerMatch:
     given = operands(match.call)
     a = given.attributes
     layout, order = _layout(a["data_layout"], a["out_layout"]), str(a["kernel_layout"])
-    check(sorted(order) == sorted("OIHW"), f"the weights' layout is {order}", "give them as OIHW")
+    check(sorted(order) == sorted("OIHW"), f"the weights' layout is {order}", "convert to OIHW")
     data, pads = _padded(given, layout)
     channels = _data(data, 4)[layout.index("C")]
     weights = constant(match.call.args[1], "weight")
@@ -263,7 +263,7 @@ def convolution(match: Composite) -> LayerMatch:
     *kernel, _, outer = weights.shape
     depthwise = by_channel(match.call)
     groups = f"{channels} channels become {outer} in {a['groups']} groups"
-    fix = "the machine takes one group, or one a channel with one output each"
+    fix = "the machine supports one group, or one group per channel with one output each"
     check(int(a["groups"]) == 1 or depthwise, groups, fix)
     window = _, strides, _ = _window(kernel, a, given.name)
     name = f"{'depthwise' if depthwise else 'conv2d'} {kernel[0]}x{kernel[1]} {channels}->{outer}"
@@ -285,7 +285,7 @@ def dense(match: Composite) -> LayerMatch:
 
 
 def by_channel(call: relax.Call) -> bool:
-    """Return whether each channel of a qnn.conv2d is convolved by itself, to one channel."""
+    """Return whether a qnn.conv2d is depthwise, with one output per channel."""
     shape = getattr(call.args[1].ty, "shape", None)
     sizes = shape.values[:] if isinstance(shape, relax.ShapeExpr) else []
     size = dict(zip(str(call.attrs["kernel_layout"]), sizes, strict=False))
@@ -294,7 +294,7 @@ def by_channel(call: relax.Call) -> bool:
 
 def _layout(layout: str, result: str) -> str:
     known = layout in ("NCHW", "NHWC") and result in ("", layout)
-    check(known, f"the layout is {layout}, of the result {result}", "convert both to NCHW or NHWC")
+    check(known, f"the layout is {layout}, the result's {result}", "convert both to NCHW or NHWC")
     return str(layout)
 
 
@@ -313,7 +313,7 @@ def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
     mode = str(data.attrs["pad_mode"])
     if is_call(data, "relax.nn.pad"):
         value = float(data.attrs["pad_value"])
-    else:  # as Relay has it: the value is an operand
+    else:  # as in Relay: the value is an operand
         value = scalar(data.args[1], "the pad's value")
     zero = given.zero_point("input_zero_point", given.dtype("data"))
     how = f"with {value:g}" if mode == "constant" else f"by {mode}"
@@ -358,7 +358,7 @@ def _product(
     scale = SUMS
     if match.requantize is not None:
         scale, off = rescale(match.requantize, channels, axis)
-        check(not off, "qnn.requantize takes a zero point off the sums", "take it off the bias")
+        check(not off, "qnn.requantize subtracts a zero point from the sums", "adjust the bias")
         scale = scale.clipped(*match.ends)
     values = weights, bias.astype(np.int32), zero
     return Convolution(name, INPUTS[:1], OUTPUT, *values, *window[1:], pads, *match.sum_ends, scale)
@@ -373,7 +373,7 @@ def _window(kernel: Sequence[int], a: Any, call: str) -> _Window:
 
 
 def add(match: Composite) -> LayerMatch:
-    """Read qnn.add, and clips behind it."""
+    """Read qnn.add and the clips behind it."""
     given = match.bare()
     dtype, rounding = tensor(match.root, "the result")[0], way(given)
     check(dtype in NARROW, f"qnn.add adds {dtype}; the vector unit adds int8 and uint8")
@@ -383,28 +383,28 @@ def add(match: Composite) -> LayerMatch:
     check(rounding is not Rounding.TFLITE_FLOAT64, "the vector unit does not add in float64")
     shift, out = 0, Side(int(out_zero), Rounding.NONE, 0, 0)
     ratios: list[Any]
-    if rounding is Rounding.ONNX:  # zero points are in what the sums have in common
+    if rounding is Rounding.ONNX:  # zero points are in the constant part of the sums
         ratios = frameworks.ratios(factors, last)
         common = finite(frameworks.fixed_part(ratios, zeros, out_zero))
         out = Side(0, rounding, bits(common), 0)
         sides = [Side(0, rounding, bits(ratio), 0) for ratio in ratios]
         return _addition(match, sides, shift, out)
-    if rounding is Rounding.TFLITE:  # both sides against twice the larger scale
+    if rounding is Rounding.TFLITE:  # both sides relative to twice the larger scale
         wide = [np.float64(scale) for scale in factors]
         shift, twice = frameworks.ADD_SHIFTS[dtype], 2 * max(wide)
         ratios = [np.asarray(scale / twice) for scale in wide]
         out = side(out_zero, rounding, np.asarray(twice / ((1 << shift) * np.float64(last))))
-    else:  # each side to the result's scale, then the sum
+    else:  # each side is rescaled to the result's scale before the sum
         reach = sum(float(scale) / float(last) for scale in factors) * 512
-        check(reach <= INT32[1], "the scales are so far apart that sums may not fit int32")
+        check(reach <= INT32[1], "the scales are so far apart that sums can overflow int32")
         ratios = [multiplier(scale, last) for scale in factors]
     sides = [side(zero, rounding, ratio) for zero, ratio in zip(zeros, ratios, strict=True)]
     return _addition(match, sides, shift, out)
 
 
 def integer_add(match: Composite) -> LayerMatch:
-    """Read PyTorch's addition: sides of int32 or requantized to it, a requantize, clips."""
-    check(match.call.ty.dtype == "int32", "there is no addition of int32 where one is looked for")
+    """Read PyTorch's addition: int32 operands, some requantized to int32; requantize; clips."""
+    check(match.call.ty.dtype == "int32", "expected an addition of int32")
     sides, inputs = zip(*map(_side, match.call.args), strict=True)
     if match.requantize is None:
         return _addition(match, sides, 0, _PLAIN, inputs)
@@ -435,7 +435,7 @@ def _addition(
         constant = isinstance(one, ir.GenericConst)
         check(not constant, f"{name} is a constant", "the machine adds what it computes")
     lhs, rhs = (list(tensor(one, "a side")[1]) for one in inputs)
-    check(lhs == rhs, f"it adds {lhs} and {rhs}; the machine broadcasts nothing")
+    check(lhs == rhs, f"it adds {lhs} and {rhs}; the machine does not broadcast")
     ends = match.sum_ends if match.requantize is None else match.ends
     name = f"add {'x'.join(map(str, lhs[1:]))}"
     made = Add(name, INPUTS, OUTPUT, tuple(sides), shift, out, *ends)
@@ -448,7 +448,7 @@ def max_pool(match: Composite) -> LayerMatch:
 
 
 def average_pool(match: Composite) -> LayerMatch:
-    """Read qnn.avg_pool2d; the numbers are those that the reference averages with."""
+    """Read qnn.avg_pool2d with the parameters that the reference averages with."""
     given = match.bare()
     a, dtype = given.attributes, given.dtype("data")
     ratio = [given.scale(f"{part}_scale") for part in ("input", "output")]
@@ -462,7 +462,7 @@ def average_pool(match: Composite) -> LayerMatch:
         numbers = frameworks.average_parts(float(ratio[0]) / float(ratio[1]), dtype)
     else:
         one = ratio[0] == ratio[1] and zeros[0] == zeros[1]
-        fix = "the vector unit does that for TFLITE and ONNX"
+        fix = "the vector unit supports TFLITE and ONNX"
         check(one, f"it averages between two scales with rounding {rounding}", fix)
         kind = PoolKind.AVERAGE_HALF if rounding == "TFLITE" else kind
     return _pool(match, a, kind, (*zeros, *numbers), bool(a["count_include_pad"]))
@@ -482,20 +482,20 @@ def _pool(match: Composite, a: Any, kind: PoolKind, numbers: Any, count_pad: boo
 
 
 def mean(match: Composite) -> LayerMatch:
-    """Read a sum over images: an optional rectifier, the sum, clips, requantize, clips."""
+    """Read a sum over images: an optional ReLU, the sum, clips, requantize, clips."""
     call = match.call
-    check(call.ty.dtype == "int32", "there is no sum of int32 where one is looked for")
+    check(call.ty.dtype == "int32", "expected a sum of int32")
     check(match.sum_ends == INT32, "the sums are clipped; the vector unit clips their average")
     data, (least, most) = clips(call.args[0], "int32")
     if is_call(data, "relax.astype"):
         data = data.args[0]
     dtype, shape = tensor(data, "the data")
     ends = limits(dtype)
-    check(most >= ends[1], f"what it sums is clipped at {most}; the vector unit clips from below")
+    check(most >= ends[1], f"its input is clipped at {most}; the vector unit clips only from below")
     axes = tuple(sorted(int(axis) % 4 for axis in call.attrs.axis or ()))
     layouts: dict[tuple[int, ...], str] = {(2, 3): "NCHW", (1, 2): "NHWC"}
     images = len(shape) == 4 and axes in layouts
-    check(images, "it does not sum over all rows and columns of images, and nothing else")
+    check(images, "it has to sum over the rows and columns of images, and over no other axis")
     layout = layouts[axes]
     size = dict(zip(layout, shape, strict=True))
     scale, start = SUMS, 0
@@ -505,14 +505,14 @@ def mean(match: Composite) -> LayerMatch:
         start, scale = -off, scale.clipped(*match.ends)
     reach = max(abs(max(end, least)) for end in ends) * size["H"] * size["W"]
     small = not start or reach + abs(start) <= INT32[1]
-    check(small, "qnn.requantize takes a zero point off sums that may not fit int32")
+    check(small, "qnn.requantize subtracts a zero point from sums that can overflow int32")
     name = f"mean {size['H']}x{size['W']} {size['C']}"
     made = Mean(name, INPUTS[:1], OUTPUT, max(least, ends[0]), start, scale)
     return LayerMatch(made, (data,), match.root, layout)
 
 
 def view(match: Composite) -> LayerMatch:
-    """Read a reshape between images of one pixel and rows of a matrix."""
+    """Read a reshape between images of one pixel and matrix rows."""
     data = match.call.args[0]
     (_, before), (_, after) = tensor(data, "the data"), tensor(match.root, "the result")
     check(not isinstance(data, ir.GenericConst), "it reshapes a constant", "fold constants")
@@ -523,8 +523,8 @@ def view(match: Composite) -> LayerMatch:
         for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
         if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
     ]
-    found = f"it makes {list(after)} of {list(before)}, which moves numbers between channels"
-    fix = "the machine takes images of one pixel as rows, and back"
+    found = f"it reshapes {list(before)} to {list(after)}, which moves numbers between channels"
+    fix = "the machine reshapes only images of one pixel to rows, and back"
     check(layouts or before == after, found, fix)
     layout = layouts[0] if len(layouts) == 1 and before != after else None
     return LayerMatch(View("reshape", INPUTS[:1], OUTPUT), (data,), match.root, layout)

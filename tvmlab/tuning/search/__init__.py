@@ -1,1 +1,1 @@
-"""Searching one space: MetaSchedule's parts, driven by a loop of ours."""
+"""Search one space: MetaSchedule's components, driven by this package's loop."""

@@ -1,6 +1,6 @@
 """MetaSchedule's tuning context, without TVM's tensor intrinsics.
 
-``TuneContext.__init__`` imports them all, which takes seconds; `tvmlab.schedule` has its own.
+``TuneContext.__init__`` imports all of them, which takes seconds; `tvmlab.schedule` has its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...support.host import physical_cores
 
 
 def _silent(level: int, file: str, line: int, message: str) -> None:
-    """Take MetaSchedule's log, which is a page per batch, and drop it."""
+    """Discard MetaSchedule's log, which is a page per batch."""
 
 
 def make_context(
@@ -34,12 +34,12 @@ def make_context(
     space: Any = None,
     seed: int = 0,
 ) -> Any:
-    """Make MetaSchedule's context for one function; keep it as long as the strategy is used.
+    """Make MetaSchedule's context for one function; keep it as long as the strategy is in use.
 
-    `strategy` and `space` are MetaSchedule's; without the latter, ``pre_tuning`` takes the spaces.
+    `strategy` and `space` are MetaSchedule's; without `space`, ``pre_tuning`` takes the spaces.
     """
-    # One thread: with more, MetaSchedule deals candidates to whichever is free, each of which draws
-    # its own random numbers. No `RewriteLayout`, which would repack weights in every call.
+    # One thread: otherwise MetaSchedule assigns candidates to whichever thread is free, and each
+    # draws its own random numbers. No `RewriteLayout`, which would repack weights in every call.
     if space is None:
         postprocs = [
             ms.postproc.DisallowDynamicLoop(),

@@ -1,4 +1,4 @@
-"""Every point of a design space, in order: MetaSchedule has no such strategy."""
+"""Enumerate every point of a design space, because MetaSchedule has no such strategy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .context import candidates, identity
 
 @lru_cache(maxsize=256)
 def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...], ...]:
-    """List the ways to write a number as a product; `innermost` above 0 limits the last factor."""
+    """List the factorizations of a number; `innermost` above 0 limits the last factor."""
     if parts == 1:
         return ((extent,),) if innermost < 1 or extent <= innermost else ()
     return tuple(
@@ -30,7 +30,7 @@ def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, 
 def _choices(
     schedule: s_tir.Schedule, inst: Any, inputs: Sequence[Any], attrs: Any
 ) -> Sequence[Any]:
-    """List what a sampling instruction can decide where a replay has come to it."""
+    """List the possible decisions of a sampling instruction that a replay has reached."""
     kind = inst.kind.name
     if kind == "SamplePerfectTile":
         extent = int(schedule.get(inputs[0]).extent)
@@ -38,7 +38,7 @@ def _choices(
     if kind == "SampleCategorical":
         return range(len(attrs[0]))
     if kind == "SampleComputeLocation":
-        # -2 is inlined, -1 outside of all loops, else the loop of the first consumer.
+        # -2 means inlined, -1 outside of all loops, else the loop of the first consumer.
         consumers = schedule.get_consumers(inputs[0])
         depth = len(schedule.get_loops(consumers[0])) if consumers else 0
         return range(-2, depth)
@@ -48,7 +48,7 @@ def _choices(
 def _replayed(
     module: IRModule, trace: s_tir.schedule.Trace, digits: list[int]
 ) -> tuple[s_tir.Schedule | None, list[int]]:
-    """Apply a trace with these decisions, and 0 for those after them; count the choices, too."""
+    """Replay a trace with these decisions, then with choice 0; also count the choices."""
     schedule = s_tir.Schedule(module, debug_mask="none")
     sizes: list[int] = []
 
@@ -61,13 +61,13 @@ def _replayed(
 
     try:
         trace.apply_to_schedule(schedule, True, decide)
-    except Exception:  # a primitive can refuse with an error of any class
+    except Exception:  # a primitive can raise an error of any class
         return None, sizes
     return schedule, sizes
 
 
 def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule | None]:
-    """Yield a schedule for each combination of decisions, None for one that does not apply.
+    """Yield a schedule for each combination of decisions, None for an invalid one.
 
     The last instruction changes fastest, and factors of tiles rise from left to right.
     """
@@ -85,9 +85,9 @@ def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule |
 
 
 def size(module: IRModule, space: s_tir.Schedule) -> int:
-    """Count the combinations of decisions of a space, those that do not apply included.
+    """Count the combinations of decisions of a space, including invalid ones.
 
-    The product of the choices at the first point is exact where no choice changes the number of
+    The product of the choices at the first point is exact if no choice changes the number of
     another's.
     """
     trace = space.trace.simplified(remove_postproc=True)
@@ -95,7 +95,7 @@ def size(module: IRModule, space: s_tir.Schedule) -> int:
 
 
 class GridSearch:
-    """AutoTVM's ``GridSearchTuner``: all points in order, of each space alternately."""
+    """AutoTVM's ``GridSearchTuner``: all points in order, alternating between the spaces."""
 
     def __init__(
         self, context: Any, spaces: Sequence[s_tir.Schedule], batch: int, seen: set[int]
@@ -119,8 +119,8 @@ class GridSearch:
                     yield schedule
 
     def generate_measure_candidates(self) -> list[Any] | None:
-        """Go on to the next points that are new; None where there are none left."""
+        """Return the next new points; None if there are none left."""
         return candidates(list(itertools.islice(self._new, self.batch))) or None
 
     def notify_runner_results(self, _candidates: list[Any], _results: list[Any]) -> None:
-        """Learn nothing from measurements."""
+        """Ignore measurements."""

@@ -1,4 +1,4 @@
-"""The tuners by AutoTVM's names: MetaSchedule's strategies, and the cost models that guide them."""
+"""The tuners, by AutoTVM's names: MetaSchedule's strategies, and cost models to guide them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...errors import TuningError
 from ...support.extras import need
 from .context import identity
 
-ROUNDS = 80  # trees: at a learning rate of 0.2, what is left of the error is below the noise
+ROUNDS = 80  # trees: at a learning rate of 0.2, the remaining error is below the noise
 FLOOR = 1e-3  # Parents are drawn in proportion to scores, which must not all be 0.
 
 
@@ -29,7 +29,7 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
     """
 
     def __init__(self, seed: int = 0) -> None:
-        # One thread: idle threads of a pool would spin beside what is measured next.
+        # One thread: idle threads of a pool would spin during the next measurement.
         super().__init__(config=XGBConfig(seed=seed, nthread=1), num_warmup_samples=0)
         self.random = np.random.default_rng(seed)
 
@@ -54,9 +54,9 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
 
 @derived_object
 class Measured(PyCostModel):  # type: ignore[misc]
-    """What was measured scores by its throughput, and the rest at random, below 0.1.
+    """A cost model: measured candidates score by throughput, others at random, below 0.1.
 
-    An evolutionary search by it is a genetic algorithm.
+    An evolutionary search with this model is a genetic algorithm.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -81,10 +81,10 @@ class Measured(PyCostModel):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Tuner:
-    """How candidates are proposed, and what learns from the measured ones.
+    """A way to propose candidates, and the model that learns from their measurements.
 
-    `was` is the class of AutoTVM that it replaces, `strategy` makes a search strategy of
-    MetaSchedule's (None goes through the spaces in order), and `model` a cost model from a seed.
+    `was` is the AutoTVM class that it replaces, `strategy` makes a MetaSchedule search
+    strategy (None goes through the spaces in order), and `model` makes a cost model from a seed.
     """
 
     was: str
@@ -92,7 +92,7 @@ class Tuner:
     model: Callable[[int], Any] | None
 
 
-# Upstream evolves 512 candidates four times for each batch, and computes features of all of them.
+# Upstream evolves 512 candidates four times per batch, and computes features of all of them.
 # Most are never measured, so the populations here are smaller.
 _xgb = partial(
     ms.search_strategy.EvolutionarySearch,
@@ -126,7 +126,7 @@ def find_tuner(name: str) -> Tuner:
     """Return the tuner of a name; raise TuningError or ToolchainError if there is no such tuner."""
     if name not in TUNERS:
         raise TuningError(
-            f"there is no tuner named {name!r}", fix=f"take one of these: {', '.join(TUNERS)}"
+            f"there is no tuner named {name!r}", fix=f"choose one of: {', '.join(TUNERS)}"
         )
     if name == "xgb":
         need("xgboost", extra="tune")

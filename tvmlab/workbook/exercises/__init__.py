@@ -1,7 +1,7 @@
-"""The checks of the notebooks' exercises: they say what is wrong in a learner's terms.
+"""The checks of the notebooks' exercises, which explain mistakes in the learner's terms.
 
-Call a check with your answer. It prints ``done: ...`` and what holds now, or ``not yet: ...`` and
-what to look at: a shape, the first wrong value, the lines in which the IR differs. A check returns
+Call a check with your answer. It prints ``done: ...`` with the result, or ``not yet: ...`` with a
+hint: a shape, the first wrong value, the lines in which the IR differs. A check returns
 nothing and does not raise for a wrong answer. The worked solutions are in ``notebooks/solutions/``.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Find a check in the modules of this package, which are imported at its first use."""
+    """Find a check in the modules of this package, which are imported on first use."""
     for module in ("programs", "graphs") if name.startswith("check_") else ():
         if found := getattr(import_module(f".{module}", __name__), name, None):
             return found

@@ -20,18 +20,16 @@ from ...errors import TvmlabError
 from ...frontend import load
 from ...npu.codegen import regions
 from ...npu.isa import Instruction
-from ...qnn.analysis import float_operators
-from ...qnn.transform import FakeQuantizationToInteger
 from ...runtime.executable import Executable
 from ...schedule import Tile
 from ...support.extras import need
 from . import judge
 from .judge import Function, Wrong, call, exercise, require
 
-SMOOTH = 16  # pixels of a side of the blocks whose means are compared
-CLOSE = 5  # of 255: right ways to scale differ by 2, and a right cut from a wrong one by 13
+SMOOTH = 16  # side of the blocks whose means are compared, in pixels
+CLOSE = 5  # of 255: correct ways to scale differ by 2, correct and wrong crops by 13
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
-LATENCY = 8  # with fewer sums in progress, each waits for itself
+LATENCY = 8  # with fewer sums in progress, each addition waits for the previous one
 
 RANGES = [(0.0, 2.0), (-1.2, 2.0), (-4.0, 0.0), (0.5, 2.0), (-3.0, -1.0), (-0.7, 2.0)]
 LOWEST, HIGHEST = -128, 127  # of an int8
@@ -39,11 +37,10 @@ ENOUGH = 1.01  # times the smallest scale, because a rounded zero point costs a 
 STEP = 0.05  # how far the repaired network's result can be off: its last scale and a little more
 
 DIGITS = (64, 64, 3, 3)  # the largest weights in the network of the digits
-PICTURES = [*range(19), 25]  # the last is nowhere as bright as a scan can be
-# The larger of the two below; the other has more channels, is the last, and has the larger sum.
+PICTURES = [*range(19), 25]  # the last one has no pixel of the highest brightness
+# The first has more elements; the second has more channels, is the last, and has a larger sum.
 FIRST, SECOND = (2, 4, 9, 9), (32, 2, 1, 1)
 
-AROUND = "[[0, 0], [0, 0], [1, 1], [1, 1]]"  # the widths of a pad
 GIVEN = (0.25, 0, 0.5, 0, 0.5, 0)  # scale and zero point: of the operands, and of the result
 SIZE = 64  # rows and columns of the matrices
 
@@ -54,29 +51,29 @@ def check_crop(
 ) -> str:
     """Check `resize_and_crop`, which scales the shorter side and cuts a square out of the middle.
 
-    It takes a picture, uint8 of the shape (height, width, 3), such as `photograph`, and returns one
-    of (side, side, 3). `shorter` is the shorter side of the scaled picture.
+    It takes an image, uint8 of the shape (height, width, 3), such as `photograph`, and returns one
+    of (side, side, 3). `shorter` is the shorter side of the scaled image.
     """
     high = np.ascontiguousarray(photograph.transpose(1, 0, 2))
-    for picture, which in ((photograph, ""), (high, ", for a picture that is higher than wide")):
+    for picture, which in ((photograph, ""), (high, ", for an image that is higher than wide")):
         found = call(resize_and_crop, picture.copy())
         cropped = judge.same_shape(found, (side, side, 3), f"the result{which.removeprefix(',')}")
         apart, why = min((_apart(cropped, cut), why) for why, cut in _cuts(picture, shorter, side))
-        far = f"it is {apart:.0f} of 255 from a cut of the picture, on average{which}"
+        far = f"it differs from the expected square by {apart:.0f} of 255 on average{which}"
         require(apart <= CLOSE, far)  # NaN is wrong as well
         require(not why, f"{why}{which}")
-    return "proportions kept, cut from the middle"
+    return "the proportions are kept, and the square is cut from the middle"
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
-    """Compare two squares after smoothing them, because there are many right ways to scale."""
+    """Compare two squares after smoothing them, because there are many correct ways to scale."""
     blocks = len(one) // SMOOTH
     apart = (one - other.astype("float64")).reshape(blocks, SMOOTH, blocks, SMOOTH, 3)
     return float(np.abs(apart.mean(axis=(1, 3))).mean())
 
 
 def _cuts(picture: np.ndarray, shorter: int, side: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the right cut and wrong ones, each after what is wrong about it."""
+    """Yield the correct crop and wrong ones, each after its mistake."""
     image = need("PIL.Image", extra="models").fromarray(picture)
     height, width = (size / min(picture.shape[:2]) for size in picture.shape[:2])
 
@@ -88,16 +85,16 @@ def _cuts(picture: np.ndarray, shorter: int, side: int) -> Iterator[tuple[str, n
         return whole[top : top + side, left : left + side]
 
     yield "", middle(scaled(shorter))
-    squeezed = "the proportions are not kept: the picture is squeezed into a square"
+    squeezed = "the proportions are not kept: the image is squeezed into a square"
     yield squeezed, np.asarray(image.resize((side, side)))
-    yield "the cut is from the upper left corner", scaled(shorter)[:side, :side]
+    yield "the square is cut from the upper left corner", scaled(shorter)[:side, :side]
     yield f"the shorter side is scaled to {side} pixels, not to {shorter}", middle(scaled(side))
-    yield "the picture is cut, and was not scaled before", middle(picture)
+    yield "the image is cut without scaling it first", middle(picture)
 
 
 @exercise
 def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) -> str:
-    """Check `sixteen`, a network that is compiled for sixteen pictures at once.
+    """Check `sixteen`, a network compiled for a batch of sixteen images.
 
     `pictures` are float32 of the shape (n, 1, 8, 8), and `classes` are integers of the shape (n,).
     """
@@ -108,7 +105,7 @@ def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) 
     require(declared == wanted, why)
     found = np.asarray(sixteen(pictures[:16])).argmax(axis=1)
     judge.same_values(found, classes[:16], "the classes")
-    return "sixteen at once, all as before"
+    return "sixteen images in one call, and the same classes as before"
 
 
 @exercise
@@ -118,11 +115,11 @@ def check_tile_choice(tile: Tile) -> str:
     pixels, vectors = tile.rows * tile.columns, math.ceil(tile.channels / LANES)
     wanted, sums = (pixels + 1) * vectors + 1, pixels * vectors
     size = f"{tile.rows} x {tile.columns} pixels with {tile.channels} channels"
-    have = f"{wanted} registers of {LANES} lanes, and there are {REGISTERS}"
+    have = f"it needs {wanted} registers of {LANES} lanes, but there are {REGISTERS}"
     require(wanted <= REGISTERS, f"{size}: {have}")
-    few = f"{sums} vectors of sums: with fewer than {LATENCY}, each waits for itself"
+    few = f"{sums} vectors of sums: with fewer than {LATENCY}, each addition waits for the last"
     require(sums >= LATENCY, few)
-    return f"the tile wants {wanted} of the {REGISTERS} registers"
+    return f"the tile uses {wanted} of the {REGISTERS} registers"
 
 
 @exercise
@@ -134,18 +131,18 @@ def check_choose(choose: Function) -> str:
     for low, high in RANGES:
         what = f"for {low} to {high}, the"
         scale, zero = map(float, call(choose, low, high))
-        exact = f"{what} zero point {zero:.6g} is not whole, and so 0.0 not exact"
+        exact = f"{what} zero point {zero:.6g} is not an integer, so 0.0 is not exact"
         require(zero.is_integer(), exact)
-        fits = f"{what} zero point {zero:.0f} is no int8: 0.0 lies outside of the range"
+        fits = f"{what} zero point {zero:.0f} does not fit in int8: 0.0 is outside of the range"
         require(LOWEST <= zero <= HIGHEST, fits)
         first, last = scale * (LOWEST - zero), scale * (HIGHEST - zero)
         reach = f"the int8 reach from {first:.2f} to {last:.2f}"
         reached = first <= low + scale / 2 and last >= high - scale / 2
         require(reached, f"{what.removesuffix('the')}{reach} only")
         smallest = (max(high, 0) - min(low, 0)) / (HIGHEST - LOWEST)
-        larger = f"{what} scale {scale:.5f} is larger than it need be, and {reach}"
+        larger = f"{what} scale {scale:.5f} is larger than necessary: {reach}"
         require(scale <= ENOUGH * smallest, larger)
-    return "zero is exact, and every value has its place"
+    return "zero is exact, and the range covers all values"
 
 
 @exercise
@@ -166,27 +163,7 @@ def check_scaled(scaled: Function, expected: Mapping[tuple[int, float], int]) ->
             why = ", but the multiplier of 31 bits is not quite the ratio"
         product = f"the product is {float(exact):.10g}{why}"
         require(given == wanted, f"{called} gives {given}, expected {wanted}: {product}")
-    return f"the same in all {len(expected)}"
-
-
-@exercise
-def check_mended(text: str) -> str:
-    """Check `text`, a network in ONNX's text form that comes out all in integers.
-
-    It takes and returns float32 of the shape (1, 8).
-    """
-    parser = need("onnx.parser", extra="onnx")
-    try:
-        proto = parser.parse_model(text)
-    except parser.ParseError as error:
-        raise Wrong(f"the text is no network: {error.args[0].decode()}") from error
-    mended = FakeQuantizationToInteger()(load(proto))  # type: ignore[operator]
-    left = float_operators(mended)
-    require(not left, "; ".join(f"{found.operator} is float: {found.reason}" for found in left))
-    sample = np.linspace(-2, 2, 8, dtype="float32")[np.newaxis]
-    found = np.asarray(compile(mended)(sample))
-    judge.same_values(found, np.maximum(sample, 0) + sample, "the result", tolerance=STEP)
-    return "all in integers, and the same results"
+    return f"all {len(expected)} products are right"
 
 
 @exercise
@@ -197,12 +174,12 @@ def check_largest(largest: Function) -> str:
     product = relax.op.nn.conv2d(relax.op.nn.conv2d(x, first), second)
     two = relay.IRModule.from_expr(relay.Function([x], product))
     found, other = (tuple(call(largest, mod)) for mod in (load(models.digits_resnet()), two))
-    smaller = f"the network of the digits has larger weights than {found}"
+    smaller = f"the digits network has larger weights than {found}"
     require(math.prod(found) >= math.prod(DIGITS), smaller)
-    none = f"the network of the digits has no convolution with weights of {found}"
+    none = f"the digits network has no convolution with weights of {found}"
     require(found == DIGITS, none)
-    counted = f"of weights of the shapes {FIRST} and {SECOND} it gives {other}: count the numbers"
-    require(other == FIRST, f"{counted}, which is the product of the sizes")
+    counted = f"for weights of {FIRST} and {SECOND} it returns {other}: compare the element counts"
+    require(other == FIRST, f"{counted}, the products of the sizes")
     return f"{found} {other}"
 
 
@@ -210,10 +187,10 @@ def check_largest(largest: Function) -> str:
 def check_as_input(
     as_input: Function, *, pixels: int, scanned: tuple[int, int], trained: tuple[int, int]
 ) -> str:
-    """Check `as_input`, which makes an input of the digits' network of a scanned picture.
+    """Check `as_input`, which converts a scanned image to an input of the digits network.
 
-    It takes uint8 of the shape (pixels, pixels). `scanned` and `trained` are the lowest and the
-    highest number of a scan, and of what the network was trained on; both lowest ones are zero.
+    It takes uint8 of the shape (pixels, pixels). `scanned` and `trained` are the lowest and
+    highest values of a scan, and of the training data; both lowest values are zero.
     """
     run, digits = _network(), models.digits()
     right = 0
@@ -223,7 +200,7 @@ def check_as_input(
         scores = run(data)
         judge.same_values(data, wanted[np.newaxis], "the input")
         right += int(np.argmax(scores) == answer)
-    return f"{right} of {len(PICTURES)} are read"
+    return f"{right} of {len(PICTURES)} digits are recognized"
 
 
 @functools.cache
@@ -236,20 +213,20 @@ def _network() -> Executable:
 def check_pad_stops(
     broken: Function, best: Function, padded: tvm.IRModule, bare: tvm.IRModule
 ) -> str:
-    """Check `broken`, whose pattern takes a convolution without a pad, and stops at a pad.
+    """Check `broken`, whose pattern matches a convolution without a pad, and stops at a pad.
 
-    `best` is the notebook's function: it says how far a pattern's best attempt came in a module.
+    `best` is the notebook's function: it returns a pattern's best partial match in a module.
     `padded` and `bare` are the convolution with a pad, and without.
     """
     pattern = judge.relay_pattern(broken, "broken")
     at, where = (_stops(best(pattern, mod)[1]) for mod in (padded, bare))
     taken, found = (pattern.match(mod["main"].body) for mod in (padded, bare))
-    require(not taken, "it takes the form from TFLite, and so a convolution with a pad")
-    why = "its operators are there, so count their operands, and look at its last one"
+    require(not taken, "the pattern also matches the TFLite form, a convolution with a pad")
+    why = "the operators match, so check the number of operands, and the last operator"
     why = f"there it stops at {where}" if where else why
-    require(found, f"it does not take the convolution without a pad: {why}")
-    require(at == "nn.pad", f"it stops at {at or 'no call'}, expected nn.pad")
-    return "it stops at the pad, and only there"
+    require(found, f"the pattern does not match the convolution without a pad: {why}")
+    require(at == "nn.pad", f"the pattern stops at {at or 'no call'}, expected nn.pad")
+    return "the pattern stops at the pad, and only there"
 
 
 def _stops(reached: dict[relax.Expr, str]) -> str:
@@ -261,50 +238,24 @@ def _stops(reached: dict[relax.Expr, str]) -> str:
 
 @exercise
 def check_drop_requantize(drop_requantize: Function, chain: tvm.IRModule) -> str:
-    """Check `drop_requantize`, a pass that takes out a requantize that changes nothing.
+    """Check `drop_requantize`, a pass that removes a requantize that changes nothing.
 
     `chain` is the notebook's example: four requantizes, the first of which changes nothing.
     """
     found = judge.changed(drop_requantize, chain, "drop_requantize")
     gone = 4 - relay.analysis.list_op_freqs(found).get("qnn.requantize", 0)
-    why = f"{gone} are gone, and only one of the four changes neither scale nor zero point nor type"
-    few = {0: "all four are left", 1: "one is gone, and the module is not what is left"}
+    why = f"{gone} requantizes are gone, but only one keeps the scale, the zero point and the type"
+    few = {0: "all four are left", 1: "one is gone, but the rest of the module has changed"}
     left = [(0.5, 3, 0.5, 3, "uint8"), (0.5, 3, 0.5, 4, "uint8"), (0.5, 4, 0.25, 4, "uint8")]
     _same(found, _requantizes((1, 4), "int8", left), few.get(gone, why))
     # The first and the last of these change nothing.
     left = [(0.25, 7, 0.125, 7, "uint8"), (0.125, 7, 0.125, 7, "int8")]
     steps = [(0.25, 7, 0.25, 7, "uint8"), *left, (0.125, 7, 0.125, 7, "int8")]
     given, wanted = (_requantizes((2, 3), "uint8", some) for some in (steps, left))
-    why = "the example is right, and another chain is not: compare the scale, the zero point and "
-    why += "the type of each, whatever they are"
+    why = "the example is right, but another chain is not: compare the scale, the zero point and "
+    why += "the type of every requantize"
     _same(judge.changed(drop_requantize, given, "drop_requantize"), wanted, why)
-    return "what changes nothing is gone, and the other three are left"
-
-
-@exercise
-def check_fold_pad(fold_pad: Function, padded: tvm.IRModule, bare: tvm.IRModule) -> str:
-    """Check `fold_pad`, a pass that folds a pad into the quantized convolution behind it.
-
-    `padded` is the notebook's convolution with a pad, and `bare` what it must become.
-    """
-    value, mirrored = _padded(AROUND, value="0f"), _padded(AROUND, mode="reflect")
-    askew = _padded("[[0, 0], [0, 0], [1, 0], [2, 1]]", padding="[2, 0, 0, 0]")
-    more = _padded("[[0, 1], [0, 0], [0, 0], [0, 0]]")
-    sides = "a pad of another width on each side goes to the wrong sides, or the convolution's own "
-    sides += "padding is lost"
-    mirrors = "a pad that mirrors the picture has to stay: a convolution's own padding puts one "
-    mirrors += "value"
-    for given, wanted, why in (
-        (padded, bare, "the pad is gone, and the result is another convolution"),
-        (value, value, "a pad with another value than the zero point has to stay"),
-        (askew, _padded("", padding="[3, 2, 0, 1]"), sides),
-        (more, more, "a pad of the batch has to stay"),
-        (mirrored, mirrored, mirrors),
-    ):
-        found = judge.changed(fold_pad, given, "fold_pad")
-        there = given is not wanted and "nn.pad" in relay.analysis.list_op_freqs(found)
-        _same(found, wanted, "the pad is there" if there else why)
-    return "the convolution pads by itself, on every side as much as the pad did"
+    return "the requantize that changes nothing is gone, and the other three are left"
 
 
 def _requantizes(
@@ -317,22 +268,8 @@ def _requantizes(
     return relay.IRModule.from_expr(relay.Function([x], value))
 
 
-def _padded(
-    width: str, *, value: str = "7f", mode: str = "constant", padding: str = "[0, 0, 0, 0]"
-) -> tvm.IRModule:
-    """Make a convolution whose input has the zero point 7, behind a pad if it has a width."""
-    pad = f'nn.pad(%x, {value}, pad_width={width}, pad_mode="{mode}")' if width else "%x"
-    text = f"""#[version = "0.0.5"]
-def @main(%x: Tensor[(1, 1, 8, 8), uint8], %w: Tensor[(1, 1, 3, 3), int8]) {{
-  qnn.conv2d({pad}, %w, 7, 0, 0.5f, 0.25f, padding={padding}, channels=1, kernel_size=[3, 3], \
-out_dtype="int32")
-}}
-"""
-    return relay.fromtext(text, {"w": np.ones((1, 1, 3, 3), "int8")})
-
-
 def _same(found: tvm.IRModule, wanted: tvm.IRModule, why: str) -> None:
-    """Compare two modules as Relay's text, in which names and order of variables do not count."""
+    """Compare two modules as Relay's text, which ignores names and order of variables."""
     # A mutator that removes a call leaves a second name for a value.
     plain = [relax.transform.CanonicalizeBindings()(mod) for mod in (found, wanted)]
     if relay.astext(plain[0]) != relay.astext(plain[1]):
@@ -351,16 +288,16 @@ def check_addition_pattern(addition: Function, network: tvm.IRModule, table: Seq
     x, y = (relay.var(name, shape=(1, 4), dtype="int8") for name in "xy")
     if not pattern.match(add(x, y, *given)):
         floats = pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0)))
-        require(not floats, "it takes an addition of floats, expected qnn.add")
-        why = "it does not take a quantized addition: qnn.add of two tensors, and of six constants "
-        raise Wrong(f"{why}that need not be equal")
+        require(not floats, "the pattern matches an addition of floats, expected qnn.add")
+        why = "the pattern does not match a quantized addition: qnn.add of two tensors and six "
+        raise Wrong(f"{why}constants, which can differ")
     for place in range(len(GIVEN)):
         what, dtype = ("zero point", "int32") if place % 2 else ("scale", "float32")
         unknown = relay.var("unknown", shape=(), dtype=dtype)
         taken = pattern.match(add(x, y, *given[:place], unknown, *given[place + 1 :]))
-        require(not taken, f"it takes a {what} that is not known when the network is compiled")
+        require(not taken, f"the pattern matches a {what} that is not constant")
     taken = pattern.match(relay.qnn.op.mul(x, y, *given))
-    require(not taken, "it takes a quantized multiplication as well, expected qnn.add alone")
+    require(not taken, "the pattern also matches a quantized multiplication, expected only qnn.add")
     entry: Any = ("tvmlab_npu.add", pattern)
     parts = npu.partition(network, patterns=[*table, entry])
     count = len(regions(parts))
@@ -384,10 +321,10 @@ def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) 
     try:
         sums, moved, cycles = run(steps)
     except TvmlabError as error:
-        raise Wrong(f"the machine refuses it: {error.what}") from error
+        raise Wrong(f"the machine rejects the program: {error.what}") from error
     judge.same_values(sums, wanted, "the sums")
     bill = f"{moved:,} bytes moved in {cycles:,} cycles"
-    again = f"{bill}; {once:,} bytes would do: which tensor is loaded again?"
+    again = f"{bill}, but {once:,} bytes are enough: which tensor is loaded twice?"
     require(moved <= once, again)
     return bill
 
@@ -407,23 +344,23 @@ def check_dense_pattern(dense_pattern: Function) -> str:
     leaves = {
         "a variable": a,
         "a product without a bias": product,
-        "a tanh behind the layer": relax.op.tanh(layer),
+        "a tanh after the layer": relax.op.tanh(layer),
         "a ReLU of anything": relax.op.nn.relu(a),
         "a sum without a product": relax.op.add(a, b),
         "a convolution with a bias": relax.op.add(relax.op.nn.conv2d(picture, filters), c),
         "a second ReLU": relax.op.nn.relu(relax.op.nn.relu(layer)),
     }
     missed = [what for what, graph in takes.items() if not pattern.match(graph)]
-    why = f"it does not take {' nor '.join(missed)}: weights and bias can be anything"
+    why = f"the pattern does not match {' or '.join(missed)}: weights and bias can be anything"
     require(not missed, why)
     taken = [what for what, graph in leaves.items() if pattern.match(graph)]
-    require(not taken, f"it takes too much: {', '.join(taken)}")
+    require(not taken, f"the pattern also matches {', '.join(taken)}")
     return "a dense layer with its bias, and nothing else"
 
 
 @exercise
 def check_drop_one(simplified: Function) -> str:
-    """Check `simplified`, which takes multiplications by one out of a function of Relax."""
+    """Check `simplified`, which removes multiplications by one from a Relax function."""
     a, ones = relay.var("a", shape=(4, 4)), relay.const(1.0)
     doubled = relay.multiply(a, relay.const(2.0))
     product = relay.multiply(ones, relay.exp(relay.multiply(doubled, ones)))
@@ -435,9 +372,9 @@ def check_drop_one(simplified: Function) -> str:
     # A mutator that removes a call leaves a second name for a value.
     plain = [relax.transform.CanonicalizeBindings()(mod) for mod in (found, wanted)]
     products = relay.analysis.list_op_freqs(plain[0]).get("multiply", 0)
-    why = "more is gone than what multiplies by one"
+    why = "more is gone than the multiplications by one"
     if products > 1:
-        why = f"{products} multiplications are left, expected the doubling alone"
+        why = f"{products} multiplications are left, expected only the doubling"
     shown = judge.difference(*(mod["main"].script() for mod in plain))
     require(structural_equal(*plain), f"{why}\n{shown}")
-    return "what multiplies by one is gone, the doubling is not"
+    return "the multiplications by one are gone, and the doubling is left"

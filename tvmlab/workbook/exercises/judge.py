@@ -1,4 +1,4 @@
-"""What a check of an exercise says, and how it calls and compares what a learner wrote."""
+"""Run an exercise's check: call the learner's functions, compare results, print the message."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Wrong(Exception):
 
 
 def require(holds: object, why: str) -> None:
-    """Raise `Wrong` if something does not hold."""
+    """Raise `Wrong` if a condition does not hold."""
     if not holds:
         raise Wrong(why)
 
 
 def exercise(check: Callable[..., str]) -> Callable[..., None]:
-    """Make a check of a function that returns what holds, or raises `Wrong`.
+    """Turn a function that returns a success message, or raises `Wrong`, into a check.
 
     The check takes the same arguments, prints ``done: ...`` or ``not yet: ...``, and returns None.
-    An error of this package is a hint as well, because it says what is wrong with the answer. For
-    any other error the check prints that it cannot judge the answer.
+    An error of this package is printed as a hint, because it says what is wrong with the answer.
+    For any other error the check prints that it cannot judge the answer.
     """
 
     @functools.wraps(check)
@@ -50,7 +50,7 @@ def exercise(check: Callable[..., str]) -> Callable[..., None]:
         except Wrong as hint:
             said = f"not yet: {hint}"
         except ToolchainError as error:
-            said = f"not yet: the compiler refuses it: {complaint(error)}"
+            said = f"not yet: the compiler reports an error: {complaint(error)}"
         except TvmlabError as error:
             said = f"not yet: {error.what}"
         except (Exception, SystemExit) as error:
@@ -62,13 +62,13 @@ def exercise(check: Callable[..., str]) -> Callable[..., None]:
     return judge
 
 
-# What a learner wrote.
+# The learner's functions.
 
 
 def call(function: Function, *arguments: Any, returns: bool = True) -> Any:
-    """Call a learner's function; of its error, show the line of the function.
+    """Call a learner's function; if it raises, show the line that raised.
 
-    The items of a generator come as a list, because its code runs only when they are asked for.
+    A generator is converted to a list, because its code runs only when its items are read.
     `returns` says whether the function has to return something.
     """
     shown = (repr(one) if isinstance(one, (int, float)) else "..." for one in arguments)
@@ -86,7 +86,7 @@ def call(function: Function, *arguments: Any, returns: bool = True) -> Any:
 
 
 def complaint(error: ToolchainError) -> str:
-    """Return what follows "error: " in a tool's output, or which tool failed."""
+    """Return the text after "error: " in a tool's output, or the name of the failed tool."""
     lines = str(error).splitlines()
     return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0])
 
@@ -95,21 +95,21 @@ def complaint(error: ToolchainError) -> str:
 
 
 def of_type(value: object, kind: type[T], name: str, expected: str) -> T:
-    """Return a value that the learner calls `name` if it is of this type."""
+    """Return the learner's value `name` if it has this type; otherwise raise `Wrong`."""
     if not isinstance(value, kind):
         raise Wrong(f"{name} is of type {type(value).__name__}, expected {expected}")
     return value
 
 
 def whole(value: object, name: str) -> int:
-    """Return a whole number of Python's or NumPy's, which a float is not."""
+    """Return a Python or NumPy integer; raise `Wrong` for other values, including floats."""
     if not isinstance(value, numbers.Integral):
         raise Wrong(f"{name} is {value!r}, expected a whole number")
     return int(value)
 
 
 def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
-    """Return an array of this shape, or say in which way its shape differs."""
+    """Return an array of this shape; raise `Wrong` with the difference for another shape."""
     array = of_type(found, np.ndarray, name, "a NumPy array")
     why = f"{name} has the shape {array.shape}, expected {wanted}"
     require(array.ndim == len(wanted), why)
@@ -122,7 +122,7 @@ def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
 def same_values(
     found: np.ndarray, wanted: np.ndarray, name: str, *, tolerance: float = 0.0
 ) -> None:
-    """Compare arrays value by value; say how many values are wrong, and show the first."""
+    """Compare arrays by value; report how many values are wrong, and the first wrong value."""
     same_shape(found, wanted.shape, name)
     off = np.abs(found.astype("float64") - wanted.astype("float64"))
     wrong = ~(off <= tolerance)  # NaN is wrong as well.
@@ -146,12 +146,12 @@ def relay_pattern(make: Function, name: str) -> DFPattern:
 
 
 def changed(change: Function, mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Let a learner's pass change a copy of a module; the module itself stays as it is."""
+    """Apply a learner's pass to a copy of a module; the module itself stays unchanged."""
     kind = type(change).__name__
     require(callable(change), f"{name} is of type {kind}, expected a pass or a function")
     if isinstance(change, FunctionType) and change.__module__.startswith("tvm."):
         made = f"{change.__name__}()"
-        raise Wrong(f"{name} is what makes a pass: call it, {made}, and take what it returns")
+        raise Wrong(f"{name} creates a pass: call it, {made}, and use the pass that it returns")
     return of_type(call(change, mod.clone()), tvm.IRModule, f"{name}(mod)", "a module")
 
 

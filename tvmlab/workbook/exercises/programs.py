@@ -29,12 +29,12 @@ ROUNDED = (
     {1.0: 1, 0.9: 1, -1.2: -1, 3.4: 3, 1000.0: 127},
 )
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
-BAR = 0.7  # loads for each multiply-add
+BAR = 0.7  # loads per multiply-add
 
 LOOPS = ["i_0", "j_0", "k_0", "k_1", "i_1", "j_1"]
 WITHOUT, SPLITS = 48, 8  # points of the space without a split of k, and ways to split it
 RULE, EVEN = [100, 100, 200, 300, 300], [100, 100, 100, 200, 200]
-# What is true, and whether the candidate wins; the times of its rounds and of the rule's, in µs.
+# The truth, and whether the candidate wins; times of its rounds and of the rule's, in µs.
 DUELS = [
     ("it is 5 percent slower, and lucky twice", False, [80, 105, 160, 315, 315], RULE),
     ("it is 10 percent faster, and unlucky once", True, [90, 90, 990, 180, 180], EVEN),
@@ -43,24 +43,9 @@ DUELS = [
     ("it is 3 percent faster, which is enough", True, [97, 97, 97, 194, 194], EVEN),
 ]
 
-MAPS = """\
-55d0c0000000-55d0c0004000 r--p 00000000 fe:00 11  /bin/deploy
-55d0c0004000-55d0c0030000 r-xp 00004000 fe:00 11  /bin/deploy
-7f0010000000-7f0010021000 rw-p 00000000 00:00 0
-7f17173db000-7f17173f2000 r-xp 00001000 fe:00 23  /dev/shm/a b/lib.so (deleted)"""
-LIBRARY = "/dev/shm/a b/lib.so (deleted)"
-PLACES: dict[int, tuple[tuple[str, int] | None, str]] = {
-    0x55D0C0004010: (("/bin/deploy", 0x4010), "the second line begins 0x4000 into its file"),
-    0x55D0C0003FFF: (("/bin/deploy", 0x3FFF), "the first line has it, code or not"),
-    0x7F17173DB000: ((LIBRARY, 0x1000), "a file's name may have spaces"),
-    0x7F17173F1FFF: ((LIBRARY, 0x17FFF), "it is the last address of its line"),
-    0x7F17173F2000: (None, "the end of a line does not belong to it"),
-    0x7F0010000008: (None, "no file is behind it"),
-    0x10: (None, "nothing is mapped there"),
-}
 TYPES = {"relu": "bool", "scale": "double", "channels": "short"}
 TYPES |= {"weights": "void*", "stride": "int", "pad": "char"}
-# A share of the time, and how many times as fast that is made.
+# A share of the time, and the speedup of that share.
 SHARES = [(0.5, 2), (0.9, 10), (0.9, math.inf), (0.25, 1), (0.1, 0.5)]
 
 
@@ -68,7 +53,7 @@ SHARES = [(0.5, 2), (0.9, 10), (0.9, math.inf), (0.25, 1), (0.1, 0.5)]
 def check_wide_vectors(wide: s_tir.Schedule) -> str:
     """Check that `wide`, a schedule of the fused kernel, fills the registers of AVX-512."""
     lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
-    bits = f"{lanes} lanes of float32 are {lanes * 32} bits, and a register has 512"
+    bits = f"{lanes} lanes of float32 are {lanes * 32} bits, but a register has 512"
     require(lanes == 16, bits)
     filled = any("vfmadd" in x and "%zmm" in x for x in judge.assembly(wide.mod, "x86-64-v4"))
     require(filled, "no vfmadd uses a zmm register: is the loop over the lanes vectorized?")
@@ -79,16 +64,16 @@ def check_wide_vectors(wide: s_tir.Schedule) -> str:
 def check_fusion(pipeline: Function, mod: tvm.IRModule, extra_floats: int) -> str:
     """Check `pipeline`, a pass that lowers the notebook's model `mod` without fusing.
 
-    `extra_floats` is how many more numbers are written than with fusing.
+    `extra_floats` is the number of values written in addition to those written with fusing.
     """
     modules = judge.changed(pipeline, mod, "pipeline"), relax.transform.LegalizeOps()(mod)
     texts = [found["main"].script() for found in modules]  # without the kernels themselves
     calls, operators = (text.count("R.call_tir(") for text in texts)
     kernels = several(calls, "kernel") if calls else "no kernels"
-    why = f"the module calls {kernels}, one an operator would be {operators}"
+    why = f"the module calls {kernels}, but one per operator would be {operators}"
     require(calls == operators, f"{why}\n{judge.difference(*texts)}")
     right = judge.whole(extra_floats, "extra_floats") == (operators - 1) * 8 * 16
-    require(right, f"{extra_floats}: count the results of the product and of the sum")
+    require(right, f"{extra_floats} is not right: count the results of the product and of the sum")
     return "two intermediate results stay in registers in the fused, scheduled kernel"
 
 
@@ -98,7 +83,7 @@ def check_round_to_even(edit: Function, work: Path) -> str:
 
     `work` is the notebook's copy of the quantizer, built in its folder ``made``.
     """
-    # Each try has a new path, because a library that is loaded is not loaded again.
+    # Each attempt uses a new path, because a process loads a library of the same path only once.
     copy = Path(tempfile.mkdtemp(dir=work.parent)) / "even"
     shutil.copytree(work, copy, symlinks=True)
     source = copy / "quantize.cc"
@@ -107,7 +92,7 @@ def check_round_to_even(edit: Function, work: Path) -> str:
     source.write_text(text, encoding="utf-8")
     log = toolchain.run("make BUILD=made", cwd=copy).output
     quantize = _exported(copy / "made/quantizer.so", "quantize")
-    unchanged = "quantize.cc has not changed, and " if text == given else ""
+    unchanged = "quantize.cc has not changed: " if text == given else ""
     for expected in ROUNDED:
         x, found = np.array([*expected], "float32"), np.zeros(len(expected), "int8")
         call(quantize, x, np.ones(1, "float32"), np.zeros(1, "int32"), 0, found, returns=False)
@@ -120,12 +105,12 @@ def check_round_to_even(edit: Function, work: Path) -> str:
 @exercise
 def check_dequantize(source: str, work: Path) -> str:
     """Check `source`, the text of an extension that is built beside the folder `work`."""
-    require(EXPORT in source, f"dequantize.cc exports nothing: there is no {EXPORT}")
+    require(EXPORT in source, f"dequantize.cc exports no function: {EXPORT} is missing")
     folder = Path(tempfile.mkdtemp(dir=work.parent))
     file = folder / "dequantize.cc"
     file.write_text(source, encoding="utf-8")
     built = toolchain.build_extension([file], name="second", folder=folder)
-    # 127 less the zero point does not fit an int8.
+    # 127 minus the zero point does not fit in int8.
     q, out = np.array([-128, 0, 5, 127], "int8"), np.zeros(4, "float32")
     call(_exported(built, "dequantize"), q, 0.5, -3, out, returns=False)
     judge.same_values(out, np.array([-62.5, 1.5, 4.0, 65.0], "float32"), "out")
@@ -133,18 +118,18 @@ def check_dequantize(source: str, work: Path) -> str:
 
 
 def _exported(library: Path, name: str) -> Function:
-    """Load the library that a learner's source has become, and take a function from it."""
+    """Load the library compiled from a learner's source, and return a function of it."""
     import tvm_ffi  # noqa: F401  (the library needs its own)
 
     try:
-        # Otherwise the loader looks for a missing function at its call, and ends the process.
+        # By default, the loader looks up a missing function at its call, and ends the process.
         ctypes.CDLL(str(library), mode=os.RTLD_NOW)
     except OSError as error:
         missing = str(error).split(": ")[-1]
-        raise Wrong(f"the library calls what is not there: {missing}") from error
+        raise Wrong(f"the library calls an undefined function: {missing}") from error
     exported: Function | None = getattr(toolchain.load_extension(library), name, None)
     if exported is None:
-        raise Wrong(f"the library exports nothing by the name {name}")
+        raise Wrong(f"the library exports no function named {name}")
     return exported
 
 
@@ -152,7 +137,7 @@ def _exported(library: Path, name: str) -> Function:
 def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
     """Check `factor`, the inner length of a split of a loop over `length` elements without a guard.
 
-    It is between the two numbers `within`.
+    The two numbers `within` are its limits.
     """
     smallest, largest = within
     fits = smallest <= judge.whole(factor, "factor") <= largest
@@ -177,18 +162,18 @@ def check_register_tile(tile: int, vectors: int, register_blocked: Function) -> 
     tile, vectors = judge.whole(tile, "my_tile"), judge.whole(vectors, "my_vectors")
     wanted = tile * vectors + vectors + 1
     sizes = f"{tile} x {vectors} sums, {several(vectors, 'vector')} of B and a number of A"
-    registers = f"{sizes} want {wanted} registers, and there are {REGISTERS}"
+    registers = f"{sizes} need {wanted} registers, but there are {REGISTERS}"
     require(wanted <= 8 * REGISTERS, registers)  # a larger tile takes too long to compile
     sch = register_blocked(1024, LANES, vectors, tile, rows=8 * tile, depth=1)
     loop = _multiply_add_loop(judge.assembly(sch.mod, "x86-64-v3"))
     sums, spills = (sum(word in line for line in loop) for word in ("vfmadd", "(%rsp)"))
     loads = sum("(" in line for line in loop) - spills
     require(not spills, f"{spills} accesses to the stack: {registers}")
-    reuse = "with more rows, a vector of B would serve more sums"
+    reuse = "with more rows, each vector of B is used for more sums"
     if vectors == 1:
-        reuse = "a number of A serves one vector only"
+        reuse = "each number of A is used for one vector only"
     counts = f"{loads} loads for {sums} multiply-adds"
-    require(loads < BAR * sums, f"{counts}, expected fewer than {BAR} each: {reuse}")
+    require(loads < BAR * sums, f"{counts}, expected fewer than {BAR} per multiply-add: {reuse}")
     return f"{counts}, and all sums stay in registers"
 
 
@@ -212,15 +197,15 @@ def check_search_space(deeper: Function, product: tvm.IRModule) -> str:
     count, wanted = grid.size(product, sch), WITHOUT * SPLITS
     why = "as many as before: the split of k is not the tuner's choice"
     if count != WITHOUT:
-        why = f"and {SPLITS} splits of k would make {wanted} of {WITHOUT}: "
-        why += "may its inner part have any size?"
+        why = f"but {SPLITS} splits of k would make {wanted} from {WITHOUT}: "
+        why += "can its inner part have any size?"
     require(count == wanted, f"{count} points, {why}")
     return f"{count} points"
 
 
 @exercise
 def check_wins(wins: Function) -> str:
-    """Check `wins`, which says whether a candidate wins although other processes disturb rounds.
+    """Check `wins`, which decides whether a candidate wins although other processes disturb it.
 
     It takes the times of the candidate and of the rule, round by round.
     """
@@ -230,12 +215,12 @@ def check_wins(wins: Function) -> str:
         # Copies, because the function may sort its lists in place.
         right = call(wins, list(candidate), list(rule)) == wanted
         require(right, f"the candidate {verdict}, but {what}{times}")
-    return "no neighbour decides"
+    return "other processes do not change the decision"
 
 
 @exercise
 def check_words(options: str, folder: Path, *, target: str, shapes: str, linker: str) -> str:
-    """Check `options`, a piece of a command line that a shell cuts into words.
+    """Check `options`, a piece of a command line that a shell splits into words.
 
     The shell runs in `folder`, with files named like pieces of the shapes. The command has to read
     `target`, `shapes`, and the linker's one option `linker`.
@@ -251,10 +236,10 @@ def check_words(options: str, folder: Path, *, target: str, shapes: str, linker:
     words, shown = set(cut), "\n  ".join(["", *cut[2:]])
     tied = f"--cross-compiler-options={linker}" in words
     for right, wrong in (
-        (not words & set(files), "the shell put names of files in the place of brackets"),
+        (not words & set(files), "the shell replaced the brackets with names of files"),
         ({target, f"--target={target}"} & words, "the target is not one word"),
         ({shapes, f"--input-shapes={shapes}"} & words, "the shapes are not one word"),
-        (tied, "the linker's option is not tied to --cross-compiler-options"),
+        (tied, "the linker's option is not joined to --cross-compiler-options"),
     ):
         require(right, f"{wrong}:{shown}")
     args = cli.parser().parse_args(cut)
@@ -274,24 +259,9 @@ def check_damaged_files(damaged_files: Function, package: Path) -> str:
         turned[place] ^= 1
         damaged[name] = bytes(turned)
     found = sorted(call(damaged_files, {package.name: content, **damaged}))
-    why = f"{', '.join(damaged)} are damaged, and damaged_files finds {found}"
+    why = f"{', '.join(damaged)} are damaged, but damaged_files returns {found}"
     require(found == sorted(damaged), why)
-    return "it finds each damaged file, and no other"
-
-
-@exercise
-def check_whose(whose: Function) -> str:
-    """Check `whose`, which finds the file behind an address, and the place in it, or None.
-
-    It takes an address and the text of ``/proc/PID/maps``.
-    """
-    for address, (wanted, why) in PLACES.items():
-        found = call(whose, address, MAPS, returns=False)
-        right, given = (f"({at[0]!r}, {at[1]:#x})" if at else "None" for at in (wanted, found))
-        lines = MAPS.replace("\n", "\n  ")
-        hint = f"{address:#x} is {right}, and whose gives {given}: {why}\n  {lines}"
-        require((tuple(found) if found else None) == wanted, hint)
-    return "every address has its file"
+    return "it finds all damaged files, and no others"
 
 
 @exercise
@@ -299,7 +269,7 @@ def check_holes(fields: str, *, size: int) -> str:
     """Check `fields`, the declarations of a C++ struct of `size` bytes without holes."""
     for name in TYPES:
         require(re.search(rf"\b{name}\b", fields), f"the field {name} is missing")
-    # The address of a member tells its type; a bit field has no address.
+    # The address of a member has its type; a bit field has no address.
     same = " && ".join(
         f"is_same_v<decltype(&Layer::{name}), {kind} Layer::*>" for name, kind in TYPES.items()
     )
@@ -313,22 +283,22 @@ def check_holes(fields: str, *, size: int) -> str:
         Path(place, "layer.cc").write_text(source, encoding="utf-8")
         toolchain.run("g++ -std=c++17 -fmax-errors=1 layer.cc -o layer", cwd=place)
         typed, aligned, found = map(int, toolchain.run("./layer", cwd=place).output.split())
-    require(typed, "a field has another type than it had")
-    require(aligned, "a field lies where the processor does not like it: the struct is packed")
+    require(typed, "the type of a field has changed")
+    require(aligned, "a field is not aligned: the struct is packed")
     require(found == size, f"{found} bytes, of which {found - size} are holes")
     return f"{size} bytes"
 
 
 @exercise
 def check_gain(gain: Function) -> str:
-    """Check `gain`, which says how many times as fast the whole is if one function gets faster.
+    """Check `gain`, which returns the speedup of the whole program if one function gets faster.
 
-    It takes the function's share of the time, and how many times as fast the function is made.
+    It takes the function's share of the time, and the speedup of the function.
     """
     for share, times in SHARES:
         stay, become = 1 - share, share / times
         found, wanted = call(gain, share, times), 1 / (stay + become)
-        parts = f"of 1 second {stay:g} stay, and {share:g} become {become:g}"
+        parts = f"of 1 second, {stay:g} stay and {share:g} become {become:g}"
         why = f"gain({share}, {times}) is {found:.6g}, expected {wanted:.6g}: {parts}"
         require(math.isclose(found, wanted, rel_tol=1e-6), why)  # float32 is good enough
-    return "the promise holds"
+    return "the speedup is right for every share"
