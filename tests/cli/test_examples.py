@@ -1,4 +1,4 @@
-"""Every command line of a ``--help`` and of the README works as it stands."""
+"""Every command line of a ``--help`` and of the README works unchanged."""
 
 from __future__ import annotations
 

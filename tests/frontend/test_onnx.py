@@ -360,3 +360,48 @@ def test_same_of_a_picture_of_any_size() -> None:
     nodes = [node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")]
     proto = model(nodes, {"x": (1, 3, "h", 6)}, ["y"], [weight("w", array(4, 3, 3, 3))])
     agree_with_onnx_runtime(proto, array(1, 3, 7, 6), shapes={"x": (1, 3, "h", 6)})
+
+
+# Operators that upstream converts wrongly
+
+PLANES, ODD = array(1, 2, 6, 5), np.array([1, np.inf, -np.inf, np.nan], "float32")
+
+
+def one_operator(kind: str, x: Any, *constants: Any, outputs: int = 1, **more: Any) -> Any:
+    """Make a model of one operator; an operand that is None is left out."""
+    names = ["" if constant is None else f"c{i}" for i, constant in enumerate(constants)]
+    parts = [weight(name, part) for name, part in zip(names, constants, strict=True) if name]
+    given_x = value("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    made = node(kind, ["x", *names], [f"y{i}" for i in range(outputs)], **more)
+    results = [onnx.ValueInfoProto(name=name) for name in made.output]
+    return model([made], [given_x], results, parts, opset=18)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "constants", "more"),
+    [
+        ("Shape", PLANES, (), {"start": 1, "end": -1}),
+        ("IsInf", ODD, (), {"detect_negative": 0}),
+        ("IsInf", ODD, (), {"detect_positive": 0}),
+        ("OneHot", np.array([1, -1]), (np.array(4), np.array([-1, 3], "float32")), {}),
+        ("Resize", PLANES, (None, np.array([1, 1, 0.5, 3], "float32")), {"mode": "linear"}),
+    ],
+)
+def test_corrected_operators(
+    kind: str, x: np.ndarray, constants: tuple[Any, ...], more: Any
+) -> None:
+    agree_with_onnx_runtime(one_operator(kind, x, *constants, **more), x, close=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "constants", "more"),
+    [
+        ("Resize", (None, np.array([1, 1, 0.6, 1], "float32")), {}),
+        ("Resize", (None, np.array([1, 1, 0.5, 1], "float32")), {"antialias": 1, "mode": "linear"}),
+        ("LayerNormalization", (np.ones(5, "float32"),), {"outputs": 2}),
+        ("BatchNormalization", (np.ones(2, "float32"),) * 4, {"training_mode": 1, "outputs": 3}),
+    ],
+)
+def test_operators_that_are_refused(kind: str, constants: tuple[Any, ...], more: Any) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=kind):
+        tvmlab.load(one_operator(kind, PLANES, *constants, **more))

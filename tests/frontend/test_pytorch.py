@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.ao.quantization.fx import _decomposed  # noqa: F401 - defines the operators
 
 import tvmlab
@@ -15,21 +17,21 @@ from tests.indices.modules import Program
 from tests.oracles.models import array, as_tuple, quickly, said
 from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
 
-nn = torch.nn
+nn, F = torch.nn, torch.nn.functional
 
 
 def export(module: Any, *inputs: Any, **more: Any) -> Any:
     return torch.export.export(module.eval(), inputs, **more)
 
 
-def agree_with_pytorch(module: Any, *inputs: torch.Tensor) -> None:
+def agree_with_pytorch(module: Any, *inputs: torch.Tensor, close: float = 1e-4) -> None:
     executable = tvmlab.compile(tvmlab.load(export(module, *inputs)))
     with torch.no_grad():
         theirs = module(*inputs)
     ours = as_tuple(executable(*inputs))
     for mine, other in zip(ours, theirs if isinstance(theirs, tuple) else (theirs,), strict=True):
         assert str(mine.dtype) == str(other.dtype).removeprefix("torch.")
-        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(mine, other.numpy(), rtol=close, atol=close / 10)
 
 
 def tensor(*shape: int) -> torch.Tensor:
@@ -301,3 +303,50 @@ def test_a_program_that_cannot_be_right_is_refused(
         tvmlab.load(exported(function, data(2, 4)))
     assert type(caught.value) is kind
     said(caught.value)
+
+
+# Operators that upstream converts wrongly
+
+WHOLE = torch.arange(-6, 6).reshape(3, 4)
+MAXIMA: dict[str, Any] = {"kernel_size": 2, "return_indices": True}
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda a, b: a / b, (WHOLE, WHOLE + 10)),
+        (lambda a: a / 4, (WHOLE,)),
+        (lambda a, b: torch.add(a, b, alpha=2), (tensor(3, 4), WHOLE)),
+        (lambda a, b: torch.sub(a, b, alpha=3), (WHOLE, WHOLE + 1)),
+        (lambda a: torch.rsub(a, 1, alpha=2), (tensor(3, 4),)),
+        (F.selu, (100 * tensor(3, 4),)),
+        (lambda a: F.celu(a, 0.5), (tensor(3, 4),)),
+        (lambda a: F.max_pool2d(a, **MAXIMA)[0], (tensor(1, 2, 6, 7),)),
+        (lambda a: a.amax((0, 2)), (tensor(2, 3, 4),)),
+        (lambda a: a.amin(), (tensor(2, 3),)),
+        (lambda a: a.prod(1), (tensor(2, 3),)),
+        (lambda a: a.logsumexp(1), (tensor(2, 3),)),
+    ],
+)
+def test_operators(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> None:
+    agree_with_pytorch(Program(function), *inputs, close=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(*[st.integers(1, 9)] * 4)
+def test_nearest_takes_pytorchs_pixels(rows: int, columns: int, tall: int, wide: int) -> None:
+    resized = Program(lambda a: F.interpolate(a, size=(tall, wide)))
+    agree_with_pytorch(resized, tensor(1, 2, rows, columns), close=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda a: F.max_pool2d(a, **MAXIMA)[1], "the indices of max_pool2d"),
+        (lambda a: F.interpolate(a, size=(3, 3), mode="bilinear", antialias=True), "antialias"),
+        (lambda a: F.avg_pool2d(a, 2, divisor_override=3), "divisor_override"),
+    ],
+)
+def test_operators_that_are_refused(function: Callable[..., Any], what: str) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=what):
+        tvmlab.load(exported(function, tensor(1, 2, 6, 7)))

@@ -36,7 +36,7 @@ MUTATIONS = 2400
 
 
 def read(text: str) -> None:
-    """Read what may be damaged: it is a module or an error that names its place."""
+    """Read damaged text: the result is a module, or an error that names the place."""
     error = None
     try:
         assert isinstance(fromtext(text), tvm.IRModule)

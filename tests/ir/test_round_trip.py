@@ -28,10 +28,10 @@ ATTRIBUTES: tuple[dict[str, Any], ...] = (
 
 @st.composite
 def nested_modules(draw: Draw) -> tvm.IRModule:
-    """Make a module in which some calls stand in nested functions, called in their places.
+    """Make a module in which nested functions replace some calls.
 
-    Such a function takes the call's operands as parameters, tuples whole; but constants may stand
-    inside, and parameters of ``main`` may be used from around. It may be called a second time.
+    Such a function takes the call's operands as parameters, tuples whole; but constants can be
+    inside, and it can read parameters of ``main``. It can be called again.
     """
     main = draw(modules(most=6))["main"]
     params, before = list(main.params), graph.inline_bindings(main.body)

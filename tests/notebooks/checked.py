@@ -28,7 +28,7 @@ def tags(cell: NotebookNode) -> list[str]:
 
 
 def texts(cell: NotebookNode) -> Iterator[str]:
-    """Yield every text under a code cell; a picture is none, in whatever format it is."""
+    """Yield every text under a code cell; pictures in any format are left out."""
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text

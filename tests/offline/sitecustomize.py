@@ -17,7 +17,7 @@ import socket
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_CLOSED_PROXY = "http://127.0.0.1:9"  # The discard port: nobody listens, the refusal is immediate.
+_CLOSED_PROXY = "http://127.0.0.1:9"  # The discard port: no process listens, so it refuses at once.
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _TO_ADDRESS = ("socket.connect", "socket.sendto", "socket.sendmsg")
 _TO_HOST = (

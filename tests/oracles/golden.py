@@ -129,7 +129,7 @@ def by_configuration(folder: Path) -> list[list[Case]]:
 
 
 def check(case: Case, found: np.ndarray, ulp: int = 1) -> None:
-    """Hold a result against Relay's: bit for bit, but for dequantize, which may be `ulp` off."""
+    """Hold a result against Relay's: bit for bit; dequantize can differ by `ulp`."""
     assert (found.dtype, found.shape) == (case.expected.dtype, case.expected.shape)
     if case.op == "dequantize":
         np.testing.assert_array_max_ulp(found, case.expected, ulp)

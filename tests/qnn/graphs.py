@@ -64,7 +64,7 @@ class Network:
         return self.real(relax.const(np.asarray(values)), s, z, axis)
 
     def module(self, *results):
-        """End the function; integers and float values alike may be results."""
+        """End the function; results can be integers or floats."""
         out = [self.builder.emit_output(result) for result in results]
         self._scopes[1].__exit__(None, None, None)
         self.builder.emit_func_output(out[0] if len(out) == 1 else relax.Tuple(out))

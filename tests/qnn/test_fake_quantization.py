@@ -93,7 +93,7 @@ def test_products_of_two_computed_matrices(batch):
     assert "qnn.batch_matmul" in names(after)
 
 
-def test_a_product_nobody_quantizes_is_dequantized_from_its_sums():
+def test_a_product_without_quantize_is_dequantized_from_its_sums():
     net = Network(((2, 16), "int8"))
     w = net.weight(integers((16, 5), seed=1), 0.01)
     made = net.emit(op.matmul(net.real(net.inputs[0], 0.05, 3), w))

@@ -140,7 +140,7 @@ WRONG = {
     "instruction of three": [[["GetSBlock", [], []]], []],
     "unknown instruction": [[["Explode", [], [], []]], []],
     "undefined variable": [[["Parallel", ["y"], [], []]], []],
-    "another function's block": [[["GetSBlock", [], ["nobody", "main"], ["x"]]], []],
+    "another function's block": [[["GetSBlock", [], ["elsewhere", "main"], ["x"]]], []],
 }
 
 

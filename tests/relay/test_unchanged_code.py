@@ -1,4 +1,4 @@
-"""Code written for Relay, where only its imports were changed: what it reads, makes and is told."""
+"""Code written for Relay, with changed imports only: its attributes, results and errors."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_random_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
     assert not wrong([Either(**vars(conv)) for conv in convs])
 
 
-#: By the size of squares: how far a result may be from float64's, relative to the largest one.
+#: By the size of squares: the largest error against float64, relative to the largest result.
 BOUNDS = {2: 5e-6, 4: 5e-5}
 
 

@@ -243,6 +243,6 @@ def test_unpack(tmp_path):
 def test_an_extra_that_is_missing_is_named():
     assert need("importlib", extra="none") is importlib
     with pytest.raises(ToolchainError) as caught:
-        need("nobody_has_this.part", extra="models")
-    assert caught.value.what == "the Python package 'nobody_has_this' is not installed"
+        need("no_such_package.part", extra="models")
+    assert caught.value.what == "the Python package 'no_such_package' is not installed"
     assert caught.value.fix == "pip install 'tvmlab[models]'"

@@ -83,7 +83,7 @@ def test_kills(tmp_path):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of a last line that is torn
                     records = Records(path)
-                # A measurement may be in the file and not yet told of: one a kill, at most.
+                # Each kill can leave one measurement in the file that was not reported.
                 assert kept + fresh <= len(records) <= kept + fresh + 1
                 kept = len(records)
         finally:

@@ -66,11 +66,16 @@ def _nearest(node: Any, importer: Any) -> relax.Var:
     """Take the rows and columns that PyTorch itself takes of an image of this size."""
     import torch
 
-    x, (rows, columns) = importer.env[node.args[0]], node.meta["val"].shape[2:]
-    sizes = [*node.args[0].meta["val"].shape[2:], rows, columns]
-    if not all(isinstance(size, int) for size in sizes):
-        raise _refused(node, "nearest interpolation to an open size", "export with static sizes")
     size, factors = (*node.args[1:], None, None)[:2]
+    sizes = [*node.args[0].meta["val"].shape[2:], *node.meta["val"].shape[2:]]
+    static = all(isinstance(each, int) for each in sizes)
+    ratios = [sizes[2] / sizes[0], sizes[3] / sizes[1]] if static else factors or [0.5]
+    if all(float(ratio).is_integer() for ratio in ratios):
+        converted: relax.Var = importer._upsample_nearest2d(node)  # right for whole ratios
+        return converted
+    if not static:
+        raise _refused(node, "nearest interpolation to an open size", "export with static sizes")
+    x = importer.env[node.args[0]]
     for axis in (0, 1):
         line = torch.arange(float(sizes[axis]))[None, None]
         how = {"size": size[axis]} if size else {"scale_factor": factors[axis]}
@@ -117,10 +122,6 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "amin.default": partial(_reduced, op.min),
     "prod.dim_int": partial(_reduced, op.prod),
 }
-for _name, _combine in {
-    "add": op.add,
-    "sub": op.subtract,
-    "div": op.divide,
-}.items():
+for _name, _combine in {"add": op.add, "sub": op.subtract, "div": op.divide}.items():
     for _kind in ("Tensor", "Scalar"):
         CONVERTERS[f"{_name}.{_kind}"] = partial(_combined, _combine)
