@@ -78,7 +78,7 @@ def forked(
     what : str
         The module or the code.
     arguments : object
-        What stands after it on the command line.
+        The words after it on the command line.
     folder : Path
         The working directory.
     imported : tuple of str

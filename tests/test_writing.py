@@ -51,11 +51,12 @@ def strings(source: str) -> Iterator[str]:
 
 
 def files() -> list[Path]:
-    rooms = [ROOT / "tvmlab", ROOT / "scripts", ROOT / "docs"]
+    rooms = [ROOT / name for name in ("tvmlab", "scripts", "docs", "tests")]
     found = [path for room in rooms for path in room.rglob("*") if "build" not in path.parts]
     found += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")]
     found += [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("notebooks/solutions/*.md")]
-    kinds = {".py", ".md", ".cc", ".h", ".txt", ".ipynb", ".sh", ""}
+    kinds = {".py", ".md", ".cc", ".h", ".txt", ".ipynb", ".sh", ".css", ".js", ""}
+    found.remove(Path(__file__))  # It quotes the phrases.
     return sorted(path for path in found if path.is_file() and path.suffix in kinds)
 
 

@@ -1,7 +1,7 @@
 // What screen readers say of code and of tables, in the language of the text around them.
 const NAMES = { en: ["Code or output", "Table"], zh: ["代码或输出", "表格"] };
 
-// Whoever has no mouse scrolls wide code, outputs and tables with the arrow keys, once they have focus.
+// Make wide code, outputs and tables focusable, so that the arrow keys scroll them.
 function letWideBeScrolled() {
   for (const wide of document.querySelectorAll("pre, .table-wrapper")) {
     if (wide.scrollWidth > wide.clientWidth) {

@@ -229,7 +229,7 @@ OPERATORS = ["abs", "nn.relu", "tanh", "add", "subtract"]
 
 @st.composite
 def graphs(draw):
-    """A graph of up to twelve operators, any of which may be a result too."""
+    """A graph of up to twelve operators, any of which can be a result too."""
     x, y = variables("x y")
     nodes = [x, y]
     for _ in range(draw(st.integers(1, 12))):

@@ -1,9 +1,8 @@
 """Reading the answers to exercises: `notebooks/solutions/` for readers, and what tests add.
 
-A file of solutions is markdown, one section an exercise, under the exercise's own title. A section
-has an answer that is right, and one under each heading of the third level that is wrong. An answer
-is a block of Python, which stands in the cell in place of the stub, and a block of text: how what
-the check says begins.
+A file of solutions is Markdown with one section per exercise, under the exercise's own title. A
+section has a right answer, and one wrong answer under each heading of the third level. An answer
+is a block of Python that replaces the stub, and a block of text, how the check's message begins.
 """
 
 from __future__ import annotations

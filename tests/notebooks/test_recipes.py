@@ -24,12 +24,12 @@ OTHERS = ("torchinductor_", ".ses")  # what PyTorch and ONNX Runtime keep among 
 
 
 def recipes() -> dict[str, list[tuple[str, NotebookNode, NotebookNode]]]:
-    """Return heading, prose and code of each recipe, by the task that it stands under."""
+    """Return heading, prose and code of each recipe, by its task."""
     found: dict[str, list[tuple[str, NotebookNode, NotebookNode]]] = {}
     section, before = "", None
     for cell in NOTEBOOK.cells:
         if cell.cell_type == "code" and cell.id != SETUP:
-            assert before is not None, f"{cell.id}: no heading stands above it"
+            assert before is not None, f"{cell.id}: it has no heading"
             found[section].append((before[0], before[1], cell))
             before = None
             continue

@@ -78,7 +78,7 @@ def _guarded(name, position):
 def _close():
     """Install the guards and point other programs at the proxy that does not answer."""
     sys.addaudithook(_guard)
-    # Where the address stands among the arguments; in sendto it is the last one.
+    # The place of the address among the arguments; in sendto it is the last one.
     for name, position in {"connect": 0, "connect_ex": 0, "sendto": -1, "sendmsg": 3}.items():
         setattr(socket.socket, name, _guarded(name, position))
     for name in ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy"):
@@ -87,7 +87,7 @@ def _close():
 
 
 def _load_shadowed():
-    """Run the sitecustomize that this one stands in front of, if there is one."""
+    """Run the sitecustomize that this one hides, if there is one."""
     others = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:

@@ -74,7 +74,7 @@ def check(mod, *inputs, rounding="None", floats=()):
 
 
 class Place(NamedTuple):
-    """A quantized value; two that agree in all of this stand in the same order on both sides."""
+    """A quantized value; two that agree in all of this have the same order on both sides."""
 
     shape: tuple[int, ...]
     dtype: str

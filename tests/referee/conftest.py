@@ -9,7 +9,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run compare less than everything."""
-    parser.addoption("--inputs", type=int, help="at most so many inputs, or random networks")
+    parser.addoption("--inputs", type=int, help="at most this number of inputs or networks")
 
 
 @pytest.fixture

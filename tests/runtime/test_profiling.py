@@ -300,7 +300,7 @@ def check_format(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check_nesting(events: list[dict[str, Any]]) -> None:
-    """Slices of a track stand one in the other or one after the other, to the nanosecond."""
+    """Slices of a track are one in the other or one after the other, to the nanosecond."""
     open_: list[int] = []
     last = 0
     for event in events:

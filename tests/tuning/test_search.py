@@ -189,7 +189,7 @@ def test_results_that_were_measured_in_another_way_do_not_count(tmp_path):
 
 
 def test_early_stopping(tmp_path):
-    """The search ends after so many trials without a better one."""
+    """The search ends after that number of trials without a better one."""
     report, measurer = run(
         [task(64)],
         tmp_path / "r.jsonl",
