@@ -113,13 +113,12 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
         """Return the names of the model and of the node being converted, for errors."""
         return f"{self._where}: {place(self.node)}"
 
-    def unsupported(self, why: str) -> UnsupportedOperatorError:
+    def unsupported(
+        self, why: str, fix: str = "quantize the model with onnxruntime's quantize_static"
+    ) -> UnsupportedOperatorError:
         """Make the error for an unsupported feature of the node."""
-        return UnsupportedOperatorError(
-            f"tvmlab cannot import the ONNX operator {self.node.op_type} {why}",
-            where=self.place(),
-            fix="quantize the model with onnxruntime.quantization.quantize_static",
-        )
+        what = f"tvmlab cannot import the ONNX operator {self.node.op_type} {why}"
+        return UnsupportedOperatorError(what, where=self.place(), fix=fix)
 
 
 Converter = Callable[[Importer, Inputs, Attributes], relax.Expr]
@@ -355,9 +354,7 @@ def _unless(why: str, wrong: Callable[[Importer, Inputs, Attributes], bool]) -> 
 
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         if wrong(importer, inputs, attributes):
-            what = f"tvmlab cannot import the ONNX operator {importer.node.op_type} {why}"
-            fix = "export the model with another attribute, or compute this operator outside"
-            raise UnsupportedOperatorError(what, where=importer.place(), fix=fix)
+            raise importer.unsupported(why, "compute this operator outside the model")
         return importer.by_upstream(importer.node.op_type, inputs, attributes)
 
     return convert
@@ -379,9 +376,10 @@ def _shape(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.
     start, end = attributes.get("start", 0), attributes.get("end")
     if not start and end is None:
         return importer.by_upstream("Shape", inputs, attributes)
-    chosen = (_sizes(inputs[0]) or [None])[start:end]
-    if None in chosen:
-        raise importer.unsupported("of open sizes, with start or end")
+    sizes = _sizes(inputs[0])
+    if sizes is None or None in sizes[start:end]:
+        raise importer.unsupported("of open sizes, with start or end", "give `shapes` to load")
+    chosen = sizes[start:end]
     return relax.const(np.array(chosen), "int64")
 
 
@@ -408,7 +406,7 @@ CONVERTERS: dict[str, Converter] = {
     ),
     "OneHot": _one_hot,
     "Resize": _unless(
-        "by scales that give no whole sizes, with antialias or exclude_outside", _inexact
+        "with antialias, exclude_outside, or scales whose sizes are not whole numbers", _inexact
     ),
     "Shape": _shape,
     **{kind: _linear(kind) for kind in ("QuantizeLinear", "DequantizeLinear")},
