@@ -74,6 +74,19 @@ def test_a_compiler_that_takes_too_long_takes_no_other_kernel_along() -> None:
     assert [place for place in sorted(found) if good(found[place])] == [0, 1, 3]
 
 
+def test_a_kernel_that_is_compiled_after_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = measurers.KernelProcess.compiled
+
+    def late(process: measurers.KernelProcess) -> None:
+        compiled(process)
+        assert process._connection.poll(300)  # the late result of the compilation
+
+    monkeypatch.setattr(measurers.KernelProcess, "compiled", late)
+    with LocalMeasurer(host_target(), Measure(repeat=2, build_timeout=0.01)) as measurer:
+        ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
+    assert "compiled: it took longer than 0.01 s" in outcome.error
+
+
 @pytest.mark.full
 def test_ctrl_c_and_then_again() -> None:
     with LocalMeasurer(host_target(), Measure(repeat=2, timeout=60)) as measurer:

@@ -307,7 +307,9 @@ class LocalMeasurer(Measurer):
         with self._threads(self._cores) as pool:
             for place, process in enumerate(list(pool.map(self._compiled, jobs))):
                 try:
-                    found = process.measured(None)
+                    # After a timeout, the next message is the late result of the compilation.
+                    failed = all(process.errors)
+                    found = process.failed("") if failed else process.measured(None)
                 except OSError as error:
                     found = process.failed(error)
                 self._end(process)
