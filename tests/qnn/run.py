@@ -230,6 +230,17 @@ _PLAIN = {
     "nn.softmax": _softmax,
     "nn.pad": _pad,
     "relay.nn.bias_add": lambda call, x, b: x + _along(b, x.ndim, int(call.attrs["axis"])),
+    "relay.nn.dense": lambda call, x, y: np.matmul(_real(x), _real(y).T),
+    "relay.nn.batch_matmul": lambda call, x, y: np.matmul(  # both transposed
+        _real(x).swapaxes(1, 2), _real(y).swapaxes(1, 2)
+    ),
+    "relay.nn.global_avg_pool2d": lambda call, x: _real(x).mean((2, 3), keepdims=True),
+    "take": lambda call, x, i: np.take(x, i, int(call.attrs.axis)),
+    "topk": lambda call, x: np.take(
+        np.flip(np.sort(x, int(call.attrs.axis)), int(call.attrs.axis)),
+        range(int(call.attrs.k)),
+        int(call.attrs.axis),
+    ),
     "clip": lambda call, x, low, high: np.clip(_real(x), low, high),
     "add": lambda call, x, y: _real(x) + _real(y),
     "subtract": lambda call, x, y: _real(x) - _real(y),

@@ -14,6 +14,7 @@ import tvmlab.ir.operators
 from tests.qnn.cut import check
 from tests.qnn.graphs import Network, integers, names, scale
 from tests.qnn.run import compiled, run
+from tvmlab.ir import dialect
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -134,6 +135,8 @@ MOVES = {
     "pad between steps": lambda x: op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 0], pad_value=0.55),
     "astype": lambda x: op.astype(x, "float32"),
     "max": lambda x: op.max(x, [1]),
+    "take": lambda x: op.take(x, ints([3, 0, 3]), 1),
+    "topk": lambda x: op.topk(x, 2, 1, "values"),
 }
 
 
@@ -188,6 +191,62 @@ def test_constants_that_are_quantized(function):
     other = net.weight(integers((1, 4, 6, 6), seed=3), 0.02, 5)
     made = net.emit(function(net.real(net.inputs[0], 0.05, 3), other))
     check(net.module(net.quantized(made, 0.07, 4)), integers(IMAGE))
+
+
+@pytest.mark.parametrize("function", [op.add, op.subtract, op.multiply])
+@pytest.mark.parametrize("number", [1.3, -0.7, 0.0])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_one_number_is_a_step_of_its_own_size(function, number, dtype):
+    net = Network((IMAGE, dtype))
+    real, one = net.real(net.inputs[0], 0.05, 3), scale(number)
+    results = [net.emit(function(real, one)), net.emit(function(one, real))]
+    after = check(
+        net.module(*(net.quantized(made, 0.07, 4, dtype) for made in results)),
+        integers(IMAGE, dtype),
+    )
+    assert all(name in ("qnn.add", "qnn.subtract", "qnn.mul") for name in names(after))
+
+
+BY_CHANNEL = [0.1, 0.2, 0.3, 0.4], [96, 114, 128, 0]
+
+
+def test_channels_with_scales_of_their_own():
+    net = Network((IMAGE, "uint8"), (IMAGE, "uint8"))
+    x, y = (net.real(each, *BY_CHANNEL, 1) for each in net.inputs)
+    cut = net.quantized(net.emit(op.clip(x, 0.05, 6)), *BY_CHANNEL, "uint8", 1)
+    product = net.quantized(net.emit(op.multiply(x, y)), 2.5, 3, "uint8")
+    data = [integers(IMAGE, "uint8", seed) for seed in (1, 2)]
+    after = check(net.module(cut, product), *data)
+    assert {"maximum", "minimum", "multiply", "qnn.requantize"} < {*names(after)}
+    assert "qnn.quantize" not in names(after)
+
+
+RELAYS = {
+    "dense": ([(6, 16), (5, 16)], {"units": 5, "out_dtype": ""}),
+    "batch_matmul": (
+        [(3, 16, 6), (3, 5, 16)], {"out_dtype": "", "transpose_a": True, "transpose_b": True}
+    ),
+    "global_avg_pool2d": ([IMAGE], {"layout": "NCHW", "out_layout": ""}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RELAYS)
+def test_operators_of_relays_that_relax_lacks(name):
+    shapes, attributes = RELAYS[name]
+    net = Network(*((shape, "int8") for shape in shapes))
+    sides = [net.real(x, 0.05, 3) for x in net.inputs]
+    made = net.emit(dialect.typed_call(f"relax.relay.nn.{name}", sides, attributes))
+    after = check(net.module(net.quantized(made, 0.9, -3)), *map(integers, shapes))
+    assert "qnn.quantize" not in names(after)
+
+
+def test_moves_come_before_a_dequantize_for_quantization_aware_training():
+    net = Network(((2, 16), "int8"))
+    moved = net.emit(op.reshape(net.real(net.inputs[0], 0.05, 3), (4, 8)))
+    mod = net.module(net.emit(op.erf(moved)))
+    after = FakeQuantizationToInteger(use_qat=True)(mod)
+    assert names(after) == ["reshape", "qnn.dequantize", "erf"]
+    assert names(FakeQuantizationToInteger()(mod)) == names(mod)
 
 
 def test_integers_clipped_to_their_dtypes_ends():

@@ -177,8 +177,8 @@ def test_relay_qnn_has_the_names_of_its_op() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "fix"),
     [
-        (relay, "vm", "tvm.relax.VirtualMachine"),
-        (relay.transform, "AlterOpLayout", "tvm.relax.transform.ConvertLayout"),
+        (relay, "aot", "tvm.relax.VirtualMachine"),
+        (relay.transform, "ToMixedPrecision", "tvm.relax.transform.ToMixedPrecision"),
         (relay.frontend, "from_mxnet", "export the model to ONNX"),
         (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
         (relay.nn, "correlation", "no counterpart"),

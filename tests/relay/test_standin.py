@@ -140,9 +140,12 @@ with tvm.transform.PassContext(opt_level=3, config=config):
     pass
 for bad in (
     lambda: tvm.transform.PassContext(config={"relay.ext.cutlass.options": 1}),
-    lambda: te.create_schedule, lambda: tvm.lower, lambda: relay.vm.compile,
+    lambda: te.create_schedule, lambda: tvm.lower, lambda: relay.ScopeBuilder,
     lambda: te_compiler.get().lower, lambda: byoc.CcompilerAnnotator,
     lambda: TempOpAttr("add", "FTVMLegalize", 2), lambda: tvm.parser.parse("def @main( {"),
+    lambda: tvm.ir.register_op_attr("add", "FTVMFakeQuantizationToInteger", print),
+    lambda: tvm.IRModule().import_from_std("prelude.rly"), lambda: tvm.ir.make_node("attrs.No"),
+    lambda: relay.op.contrib.get_pattern_table("dnnl"),
 ):
     try:
         bad()
@@ -206,7 +209,7 @@ def test_imports_and_names(tmp_path: Path) -> None:
     lines = script(tmp_path, IMPORTS).stdout.splitlines()
     assert "no_such_name" in lines[-1]
     assert "tvm.s_tir.Schedule" in "".join(lines)
-    assert len(lines) == 9
+    assert len(lines) == 13
 
 
 def test_objects_have_what_they_had(tmp_path: Path) -> None:
@@ -226,3 +229,63 @@ def test_tests_of_relays_time_run_under_pytest(tmp_path: Path) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:nbval"]
     done = run("-m", "pytest", *options, "test_then.py", folder=tmp_path)
     assert "1 passed" in done.stdout
+
+
+MACHINE = """
+import numpy as np, tvm, tvm.testing
+from tvm import relay
+from tvm.relay import vm as _vm
+from tvm.relay.testing.temp_op_attr import TempOpAttr
+from tvm.runtime.vm import Executable, VirtualMachine
+
+x = relay.var("x", shape=(2, 3))
+mod = tvm.IRModule.from_expr(relay.Function([x], relay.Tuple([relay.abs(x), x + x])))
+with relay.build_config(opt_level=3):
+    exe = _vm.compile(mod, target="llvm")
+code, lib = exe.save()
+machine = VirtualMachine(Executable.load_exec(code, lib), tvm.cpu())
+data = -np.ones((2, 3), "float32")
+found = machine.run(x=data)
+assert isinstance(found, tvm.runtime.container.ADT) and len(machine.get_outputs()) == 2
+assert [part.numpy().sum() for part in found] == [6, -12]
+today = tvm.compile(tvm.IRModule.from_expr(relay.Function([x], relay.abs(x))), "llvm")
+assert VirtualMachine(today, tvm.cpu())["main"](tvm.nd.array(data)).numpy().sum() == 6
+
+q = relay.var("q", shape=(2, 3), dtype="int8")
+one, zero = relay.const(0.5), relay.const(0)
+real = relay.Function([q], relay.qnn.dequantize(q, one, zero))
+def legalize(attrs, inputs, types):
+    assert attrs.axis == -1 and types[1].dtype == "float32" == types[-1].dtype
+    return relay.multiply(relay.cast(inputs[0], "float32"), relay.const(3.0))
+def evaluate():
+    return relay.create_executor("graph").evaluate(real)(np.ones((2, 3), "int8")).numpy().sum()
+with TempOpAttr("qnn.dequantize", "FTVMQnnLegalize", legalize):
+    with TempOpAttr("qnn.dequantize", "FTVMQnnLegalize", lambda *_: None):
+        assert evaluate() == 3
+    assert evaluate() == 18
+    made = relay.qnn.transform.Legalize()(tvm.IRModule.from_expr(real))
+assert made["main"].body.op.name == "multiply" and evaluate() == 3
+kept = relay.qnn.transform.CanonicalizeOps()(tvm.IRModule.from_expr(real))
+assert kept["main"].body.op.name == "qnn.dequantize"
+
+f = tvm.parser.fromtext('#[version = "0.0.5"] def @f(%y: Tensor[(2, 3), float32]) { abs(%y) }')
+f["f"] = f["f"].with_attr("Inline", 1)
+table = {"relay.Constant": [relay.const(data)]}
+text = "def @main(%x: Tensor[(2, 3), float32]) { add(@f(%x), meta[relay.Constant][0]) }"
+whole = tvm.parser.parse(text, "from_string", relay.transform.InferType()(f), table)
+spanned = relay.transform.AnnotateSpans()(whole)
+tvm.ir.assert_structural_equal(spanned, whole)
+inlined = relay.transform.AlterOpLayout()(relay.transform.Inline()(whole))
+assert [var.name_hint for var in inlined.get_global_vars()] == ["main"]
+for one in whole, inlined:
+    made = relay.create_executor("vm", mod=one).evaluate()(data)
+    assert made.numpy().sum() == 0
+assert type(whole["main"].body) == relay.Call != relay.Tuple
+loose = relay.var("loose")
+relay.Let(loose, relay.const(1), loose + loose)
+assert loose.type_annotation is None
+"""
+
+
+def test_the_machine_legalizations_and_texts_of_relays_time(tmp_path: Path) -> None:
+    script(tmp_path, MACHINE)

@@ -39,7 +39,7 @@ _OUT = ("output_scale", "output_zero_point")
 @operator(
     dtypes=FLOATS,
     axes={"output": "axis", "data": "axis"},
-    choices={"out_dtype": QUANTIZED, "rounding": config.QUANTIZE_ROUNDINGS},
+    choices={"out_dtype": (*QUANTIZED, "uint16"), "rounding": config.QUANTIZE_ROUNDINGS},
     relay={"out_dtype": ...},
     printed=("out_dtype", "axis", "rounding"),
     at_run_time=_OUT,
@@ -64,8 +64,8 @@ def quantize(
     axis : int
         The channels' axis.
     out_dtype : str
-        int8, uint8, int16 or int32; the result is clipped to its range, and NaN becomes the largest
-        value.
+        int8, uint8, int16, uint16 or int32; the result is clipped to its range, and NaN becomes
+        the largest value.
     rounding : str
         ``"None"`` rounds half away from zero, like Relay's operator and TFLite's; ``"ONNX"`` rounds
         half to even.

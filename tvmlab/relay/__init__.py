@@ -16,7 +16,7 @@ from . import aliases, expr, op, target
 
 _SOURCES = {
     ".": """analysis build_module dataflow_pattern expr expr_functor frontend graph_executor
-        module op testing transform""",
+        module op testing transform vm""",
     ".build_module": "build create_executor load_module",
     ".expr": """Call Constant Expr FuncType Function GlobalVar If Let Op TensorType Tuple
         TupleGetItem TupleType TupleWrapper Type Var const scalar_type var""",
@@ -32,6 +32,7 @@ _SOURCES = {
 _NAMES = {
     **{name: (source, name) for source, names in _SOURCES.items() for name in names.split()},
     "Any": (".expr", "Any_"),
+    "build_config": (".transform", "PassContext"),
 }
 __all__ = [*_NAMES]
 

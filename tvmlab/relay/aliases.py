@@ -17,7 +17,7 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import RelayError
-from ..ir import graph, table
+from ..ir import gone, graph, table
 from ..ir.dialect import Attributes
 from ..ir.graph import inline_bindings
 from ..ir.text.literals import write_type
@@ -75,6 +75,7 @@ def install() -> None:
         return (today if is_tir else of_graph)(expr, *more)
 
     ir.IRModule.type_definitions = {}
+    ir.IRModule.import_from_std = lambda self, path: _refuse_types(path)
     for kind, name, old in _TWO_SIDED:
         setattr(kind, name, _sided(getattr(kind, name), old))
     for kind in (ir.IRModule, relax.Function, relax.Call, relax.Tuple, relax.TupleGetItem):
@@ -83,6 +84,10 @@ def install() -> None:
         kind.__str__ = _sided_text(kind.__str__, write_type)
     today = ir.IRModule.from_expr
     ir.IRModule.from_expr = staticmethod(from_expr)
+
+
+def _refuse_types(path: str) -> None:
+    raise gone.error(f"IRModule.import_from_std({path!r})", None, gone.ROWS["relay.prelude"].remark)
 
 
 def _asked_by_script() -> bool:

@@ -19,6 +19,7 @@ from ..support.target import spelled
 from .expr import Function, as_expr, refuse
 from .graph_executor import GraphModule, Started
 from .module import bind_params_by_name, from_expr
+from .quantized import legalize
 from .target import Executor, Runtime, read
 
 __all__ = ["bind_params_by_name", "build", "create_executor", "load_module"]
@@ -51,6 +52,9 @@ class GraphExecutorFactoryModule:
                 fix=f"run it on tvm.device({kind!r})",
             )
         return Started(self.executable, self.params, device)
+
+    graph_json = property(lambda self: self.get_graph_json())
+    lib = property(lambda self: self)
 
     def get_params(self) -> dict[str, Any]:
         """Return the parameters that became constants, as the tensors themselves."""
@@ -113,6 +117,7 @@ def build(
     """
     refuse("build", **options)
     mod, bound = _bound(ir_mod, params)
+    mod = legalize(mod)
     level = tvm.transform.PassContext.current().opt_level
     made = compile_module(mod, read(target, target_host), schedule=level > 0)
     return GraphExecutorFactoryModule(made, mod_name, bound)

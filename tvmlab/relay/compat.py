@@ -31,7 +31,7 @@ from ..ir import gone, table
 from ..ir.graph import inline_bindings
 from ..ir.module import normal, normalize
 from ..support.target import parse
-from . import aliases, expr
+from . import aliases, expr, vm
 from .analysis import as_function
 from .build_module import load_module
 
@@ -40,7 +40,9 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.relay.analysis.analysis": ("tvmlab.relay.analysis",),
     "tvm.relay.backend.executor": ("tvmlab.relay.target",),
     "tvm.relay.backend.runtime": ("tvmlab.relay.target",),
+    "tvm.relay.backend.vm": ("tvmlab.relay.vm",),
     "tvm.relay.function": ("tvmlab.relay.expr",),
+    "tvm.relay.qnn.transform": ("tvmlab.relay.quantized",),
     "tvm.relay.op.op": ("tvmlab.relay.op",),
     "tvm.relay.transform.transform": ("tvmlab.relay.transform",),
     **{f"tvm.relay.frontend.{name}": ("tvmlab.relay.frontend",)
@@ -54,6 +56,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.meta_schedule": ("tvm.s_tir.meta_schedule",),
     "tvm.ndarray": ("tvm.nd",),
     "tvm.parser": ("tvmlab.relay.module",),
+    "tvm.runtime.container": ("tvmlab.relay.vm",),
     "tvm.runtime.ndarray": ("tvm.nd",),
     "tvm.script.tir": ("tvm.tirx.script",),
     "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
@@ -174,11 +177,21 @@ def install() -> None:
     for name, module in WATCHED.items():
         # None of these modules has a ``__getattr__`` of its own.
         module.__getattr__ = functools.partial(_answer, name)  # type: ignore[method-assign]
+    tvm.runtime.vm.Executable = vm.Executable
+    tvm.runtime.vm.VirtualMachine = _Machine
     for place, name, made in _widened():
         setattr(place, name, made)
     # Relay's parser and type inference raised DiagnosticError, a TVMError, and so does tvmlab now.
     errors.RelayError.__bases__ = (errors.ModelError, tvm.error.DiagnosticError)
     aliases.install()
+
+
+class _Machine(tvm.runtime.vm.VirtualMachine):  # type: ignore[misc]
+    """Today's machine for today's executables, and `vm.VirtualMachine` for Relay's."""
+
+    def __new__(cls, exe: Any, *args: Any, **kwargs: Any) -> Any:
+        is_old = isinstance(exe, vm.Executable)
+        return vm.VirtualMachine(exe, *args, **kwargs) if is_old else super().__new__(cls)
 
 
 _nd = OldModule("tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=tvm.runtime.tensor)
@@ -253,6 +266,21 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
         return device(dev_type, dev_id or 0, **given)
 
+    def register_attr(op_name: str, attr_key: str, *args: Any, **kwargs: Any) -> Any:
+        if attr_key.startswith("FTVM"):
+            remark = "with the attribute FLegalize, for a lowering"
+            what = f"register_op_attr({op_name!r}, {attr_key!r})"
+            raise gone.error(what, "tvm.ir.register_op_attr", remark)
+        return register(_relax_name(op_name), attr_key, *args, **kwargs)
+
+    def make_node(key: str, **kwargs: Any) -> Any:
+        try:
+            return node("ir.DictAttrs" if key == "DictAttrs" else key, **kwargs)
+        except RuntimeError as error:
+            if "Cannot find type" not in str(error):
+                raise
+            raise gone.error(f"make_node({key!r})", 'make_node("ir.DictAttrs")') from error
+
     def read(one: Any) -> Any:
         return parse(one) if isinstance(one, str) and " -" in one else one
 
@@ -260,11 +288,9 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         target(self, *map(read, given), **{name: read(one) for name, one in named.items()})
 
     return [
-        (ir, "make_node", lambda key, **kwargs: node(
-            "ir.DictAttrs" if key == "DictAttrs" else key, **kwargs)),
+        (ir, "make_node", make_node),
         (ir.Op, "get", staticmethod(lambda op_name: get(_relax_name(op_name)))),
-        (ir, "register_op_attr", lambda op_name, *args, **kwargs: register(
-            _relax_name(op_name), *args, **kwargs)),
+        (ir, "register_op_attr", register_attr),
         (ir, "assert_structural_equal", comparing(equal)),
         (ir, "structural_equal", comparing(tvm_ffi.structural_equal)),
         (tvm, "device", make_device),

@@ -31,6 +31,12 @@ class _Kind(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return cls.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
 
+    def __eq__(cls, other: object) -> bool:  # ``type(expr) == relay.Call``
+        return cls is other or cls.instances is other
+
+    def __hash__(cls) -> int:
+        return hash(cls.instances)
+
     def __instancecheck__(cls, value: object) -> bool:
         # In Relax bindings, a function's body means the expression that it computes last.
         if isinstance(value, relax.SeqExpr) and cls.instances is not relax.SeqExpr:
@@ -153,10 +159,12 @@ def If(cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> rela
 @kind(relax.SeqExpr)
 def Let(variable: relax.Var, value: Any, body: Any, span: Any = None) -> relax.SeqExpr:
     """Bind a variable in a body; a variable without a type gets the value's type."""
-    value = infer_type(as_expr(value))
+    value, body = infer_type(as_expr(value)), as_expr(body)
     if graph.has_type(value) and not graph.has_type(variable):
-        relax.expr._update_type(variable, value.ty)
-    return graph.let(variable, value, infer_type(as_expr(body)))
+        # The script's variable stays as it is, because other expressions can have it too.
+        typed = relax.Var(variable.name, value.ty)
+        variable, body = typed, graph.substitute(body, {variable: typed})
+    return graph.let(variable, value, infer_type(body))
 
 
 @kind(relax.Function)

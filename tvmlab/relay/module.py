@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -78,15 +78,15 @@ def parse(
     source: str,
     source_name: str = "from_string",
     init_module: ir.IRModule | None = None,
-    init_meta_table: Any = None,
+    init_meta_table: Mapping[str, Sequence[Any]] | None = None,
 ) -> ir.IRModule:
     """Read a module of Relay text with its constants in the metadata section.
 
-    Raises `RelayError` if the text cannot be read, or if another argument of Relay is passed.
+    The text can also call the functions of a typed module, and refer to the constants of a table,
+    ``{"relay.Constant": [constant, ...]}``. Raises `RelayError` if the text cannot be read.
     """
-    fix = "put all functions and constants into the text"
-    refuse("parse", fix, init_module=init_module, init_meta_table=init_meta_table)
-    return _fromtext(source)
+    functions = dict(init_module.functions.items()) if init_module else None
+    return _fromtext(source, None, functions, init_meta_table)
 
 
 fromtext = parse

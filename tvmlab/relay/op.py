@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -233,6 +234,8 @@ class Namespace(ModuleType):
             raise AttributeError(name)
         if name == "_make":
             return _Make(self._prefix)
+        if whole == "qnn.transform":
+            return importlib.import_module(f"{_PACKAGE}.quantized")
         if table.find(whole) is not None:
             value = function(whole)
             setattr(self, name, value)
@@ -285,7 +288,12 @@ def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None
 
 
 def get_pattern_table(compiler: str) -> Any:
-    """Return a compiler's pattern table, or None if none is registered."""
+    """Return a compiler's pattern table, or None if none is registered.
+
+    Raises `RelayError` for a library whose table was in Relay and is not here.
+    """
+    if compiler not in _TABLES and (row := gone.ROWS.get(f"relay.op.contrib.{compiler}")):
+        raise gone.error(*row)
     return _TABLES.get(compiler)
 
 
@@ -307,7 +315,7 @@ def _publish() -> None:
     sys.modules |= {f"{__name__}.contrib": contrib, f"{__name__}.contrib.register": contrib}
     # Relay's relay.qnn has every name of relay.qnn.op, so both are one module here.
     qnn = sys.modules[f"{_PACKAGE}.qnn.op"] = namespace(f"{_PACKAGE}.qnn", "qnn.")
-    qnn.__dict__.update(op=qnn, requantize_config=requantize_config)
+    qnn.__dict__.update(op=qnn, qnn=qnn, requantize_config=requantize_config)
 
 
 __path__: list[str] = []

@@ -21,6 +21,7 @@ from . import op, transform
 from .analysis import as_function
 from .expr import as_expr, var
 from .module import from_expr
+from .quantized import TempOpAttr as TempOpAttr
 
 __path__: list[str] = []  # see gone.ImportFinder
 _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
@@ -156,9 +157,9 @@ def _module(make: Callable[..., Any]) -> ModuleType:
 
 
 mlp, resnet = _module(_mlp), _module(_resnet)
-# Relay's relay.testing.init and layers have names that are in this module.
-init = layers = sys.modules[__name__]
-sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}
+# Relay's relay.testing.init, layers and temp_op_attr have names that are in this module.
+init = layers = temp_op_attr = sys.modules[__name__]
+sys.modules |= {f"{__name__}.{name}": init for name in ("init", "layers", "temp_op_attr")}
 
 
 def __getattr__(name: str) -> Any:

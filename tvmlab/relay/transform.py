@@ -21,7 +21,10 @@ from ..ir.batch_norm import FoldBatchNorm
 from ..ir.graph import inline_bindings, is_call
 from ..ir.module import infer_type, normal, normalize
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
+from ..ir.text.printer import astext
+from ..ir.text.reader import fromtext
 from ..qnn import transform as quantized
+from ..qnn.analysis import float_operators
 from . import op as relay_op
 from .expr import refuse
 
@@ -45,7 +48,8 @@ def _each(mod: ir.IRModule, change: Callable[[relax.Function], relax.Function]) 
     made = mod.clone()
     callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
     for var, func in mod.functions.items():
-        if isinstance(func, relax.Function):
+        # As in Relay, passes leave the regions of an accelerator alone.
+        if isinstance(func, relax.Function) and "Compiler" not in (func.attrs or {}):
             made.update_func(var, normal(change(func), callees))
     return made
 
@@ -165,12 +169,24 @@ def FakeQuantizationToInteger(
 ) -> Pass:
     """Compute the operators between dequantize and quantize in integers.
 
-    Calls `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options;
-    `tvmlab.qnn.analysis.float_operators` lists the operators that remain in float.
+    Calls `tvmlab.qnn.transform.FakeQuantizationToInteger`. With `hard_fail`, raises `RelayError`
+    for the first operator that `tvmlab.qnn.analysis.float_operators` lists.
     """
     name = "FakeQuantizationToInteger"
-    refuse(name, hard_fail=hard_fail, use_qat=use_qat, optional_qnn_ops=optional_qnn_ops)
-    return _made_of(name, 0, quantized.FakeQuantizationToInteger())
+    refuse(name, optional_qnn_ops=optional_qnn_ops)
+
+    def check(mod: ir.IRModule) -> ir.IRModule:
+        for left in float_operators(mod) if hard_fail else ():
+            what, where = f"{left.operator} stays in float: {left.reason}", f"relay.{name}"
+            raise RelayError(what, where=where, fix="leave out hard_fail")
+        return mod
+
+    return _made_of(name, 0, quantized.FakeQuantizationToInteger(use_qat=use_qat), check)
+
+
+def AnnotateSpans() -> Pass:
+    """Set the positions of expressions in the module's text, by writing and reading the text."""
+    return _made_of("AnnotateSpans", 0, lambda mod: fromtext(astext(mod)))
 
 
 def FoldScaleAxis() -> Pass:
@@ -194,6 +210,36 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
 
 _KERNELS = {"NHWC": "HWIO", "HWNC": "HWOI"}
 """Relay's default kernel layouts for data layouts other than ``NCHW``."""
+
+
+def AlterOpLayout() -> Pass:
+    """Keep the layouts, because `tvmlab.compile` packs the weights for its schedules itself."""
+    return _made_of("AlterOpLayout", 3)
+
+
+def Inline() -> Pass:
+    """Call functions with the attribute ``Inline`` directly, without a name."""
+
+    def run(mod: ir.IRModule) -> ir.IRModule:
+        named = {var.name_hint: (var, func) for var, func in mod.functions.items()
+                 if func.attrs and "Inline" in func.attrs}  # fmt: skip
+
+        def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+            callee = after.op if isinstance(after, relax.Call) else None
+            if not isinstance(callee, ir.GlobalVar) or callee.name_hint not in named:
+                return after
+            # Only functions of a module have Relax's attribute beside Relay's.
+            return relax.Call(named[callee.name_hint][1].without_attr("Codegen"), after.args)
+
+        def inlined(func: relax.Function) -> relax.Function:
+            body = graph.transform(inline_bindings(func.body), change)
+            return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
+
+        made = _each(mod, inlined)
+        kept = {var: func for var, func in made.functions.items() if var.name_hint not in named}
+        return ir.IRModule(kept, attrs=made.attrs)
+
+    return _made_of("Inline", 1, run)
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:

@@ -156,8 +156,12 @@ def _same_windows(name: str, spatial: str, data: Tensor, a: Values) -> None:
 def _adaptive(spatial: str) -> None:
     name = f"nn.adaptive_avg_pool{len(spatial)}d"
 
-    def to_relax(data: relax.Expr, output_size: list[int], **a: Any) -> relax.Expr:
-        size = output_size * len(spatial) if len(output_size) == 1 else output_size
+    def to_relax(data: relax.Expr, output_size: list[int] | None, **a: Any) -> relax.Expr:
+        size = output_size or []
+        size = size * len(spatial) if len(size) == 1 else size
+        sizes = view(name, "data", data.ty).shape
+        if not size and sizes is not None:  # TVM does not compile a call without a size
+            size = [sizes[a["layout"].index(axis)] for axis in spatial]
         return getattr(op.nn, name[3:])(data, size or None, **arguments(a))
 
     spec = f"output_size:ints=[] layout:str=NC{spatial} out_layout:str="

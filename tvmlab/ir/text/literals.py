@@ -125,9 +125,11 @@ def read_literal(text: str) -> ir.GenericConst:
     value, suffix = _read(text)
     if isinstance(value, float):
         dtype = f"float{suffix[1:] or 32}"
+        most = np.finfo(dtype).max
+        # The shortest digits of the largest float32 are a little larger than it.
+        fits = abs(value) <= max(float(most), float(str(most))) or "n" in text
         with np.errstate(over="ignore"):
             value = np.dtype(dtype).type(value)
-        fits = np.isfinite(value) or "n" in text
     else:
         small = suffix == "i" or -(2**31) <= value < 2**31
         dtype = f"int{suffix[1:]}" if suffix[1:] else "int32" if small else "int64"

@@ -120,11 +120,12 @@ class MetadataTable:
     """The metadata section of a text, which is decoded when something first refers to it.
 
     The section starts at the index `start` of the text; None means that the text has no section.
+    Then `entries`, which the caller can set, replace it.
     """
 
     def __init__(self, text: str, start: int | None) -> None:
         self._text, self.start = text, start
-        self._entries: dict[str, list[Any]] | None = None
+        self.entries: dict[str, list[Any]] | None = None
 
     def constant(self, reference: str) -> ir.GenericConst:
         """Return the constant of ``meta[relay.Constant][0]``, the same object each time."""
@@ -147,12 +148,12 @@ class MetadataTable:
 
     def _find(self, reference: str, kind: str) -> tuple[list[Any], int]:
         key, digits = re.findall(r"[\w.]+", reference)[1:]
-        if self.start is None:
+        if self.start is None and self.entries is None:
             what = f"{reference} refers to metadata, but the text has no metadata section"
             raise RelayError(what, fix="print the module with show_meta_data=True")
-        if self._entries is None:
-            self._entries = decode(self._text, self.start)
-        entries = self._entries.get(key, [])
+        if self.start is not None and self.entries is None:
+            self.entries = decode(self._text, self.start)
+        entries = (self.entries or {}).get(key, [])
         if key != kind or len(digits) > 9 or int(digits) >= len(entries):
             what = f"The metadata section has no {kind} for {reference[:60]}"
             raise RelayError(what, fix="check that the text is complete")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
-from ...errors import InputError
+from ...errors import InputError, RelayError
 from .. import gone, operators, table
 from ..graph import MAX_SCOPES, Sizes, check_size, has_type, no_collection, typed
 from . import literals
@@ -39,7 +39,10 @@ _UNKNOWN = relax.TensorType(dtype=None)
 
 
 def fromtext(
-    text: str | bytes, params: Mapping[str, Any] | str | os.PathLike[str] | None = None
+    text: str | bytes,
+    params: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    functions: Mapping[ir.GlobalVar, Any] | None = None,
+    metadata: Mapping[str, Sequence[Any]] | None = None,
 ) -> tvm.IRModule:
     """Read Relay text into Relax.
 
@@ -51,6 +54,10 @@ def fromtext(
     params : dict of str to array, or path, optional
         Values for parameters of ``main``, which become constants; or the path of a file from
         `tvm.runtime.save_param_dict`.
+    functions : dict of tvm.ir.GlobalVar to function, optional
+        Functions that the text can call, which become part of the module.
+    metadata : dict of str to list, optional
+        The metadata of a text without that section: ``{"relay.Constant": [constant, ...]}``.
 
     Returns
     -------
@@ -81,7 +88,7 @@ def fromtext(
         if isinstance(params, (str, os.PathLike)):
             params = load_params(params)
         values = {name: _constant(name, value) for name, value in (params or {}).items()}
-        return _Reader(text, values).module()
+        return _Reader(text, values, functions or {}, metadata).module()
 
 
 def _constant(name: str, value: Any) -> ir.GenericConst:
@@ -113,11 +120,22 @@ class _Signature(NamedTuple):
 
 
 class _Reader(Cursor):
-    def __init__(self, text: str, params: Mapping[str, relax.Expr]) -> None:
+    def __init__(
+        self,
+        text: str,
+        params: Mapping[str, relax.Expr],
+        functions: Mapping[ir.GlobalVar, Any],
+        metadata: Mapping[str, Sequence[Any]] | None,
+    ) -> None:
         super().__init__(text)
-        self.params = params
+        self.params, self.functions = params, functions
         self.signatures: dict[str, _Signature] = {}
-        self.variables: dict[str, ir.GlobalVar] = {}
+        self.variables = {var.name_hint: var for var in functions}
+        if metadata:
+            if self.metadata.start is not None:
+                what = "the text has a metadata section, and a table of metadata is given too"
+                raise RelayError(what, fix="leave one of them out")
+            self.metadata.entries = {key: list(values) for key, values in metadata.items()}
         self.free: list[relax.Var] = []  # the variables that free_var declares
         self.literals: dict[str, ir.GenericConst] = {}
         self.types: dict[tuple[Any, ...], ir.Type] = {}
@@ -149,7 +167,7 @@ class _Reader(Cursor):
             self.take("def")
             token = self.take("GLOBAL")
             name = token.value[1:]
-            if name in self.signatures:
+            if name in self.variables:
                 raise self.error(token, f"{token.value} is defined twice", "rename one")
             signature = self.signatures[name] = self.signature(token)
             self.variables[name] = ir.GlobalVar(name)
@@ -165,7 +183,7 @@ class _Reader(Cursor):
             if name not in names:
                 what = f"params has {name!r}, which is not a parameter of @main"
                 raise InputError(what, fix=f"its parameters are {', '.join(names) or 'none'}")
-        functions = {}
+        functions = dict(self.functions)
         for name, signature in self.signatures.items():
             self.at = signature.at
             made = self.function(signature, None, self.params if name == "main" else {})

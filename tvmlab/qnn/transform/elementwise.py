@@ -72,7 +72,7 @@ def _shaped(change: Callable[..., Array]) -> Callable[..., Array | None]:
 
 
 _RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
-_SELECTIONS = ("split", "strided_slice", "repeat", "tile", "flip", "max", "min")
+_SELECTIONS = "split", "strided_slice", "repeat", "tile", "flip", "max", "min", "take", "topk"
 #: Operators whose results contain only values of their operand.
 MOVES: dict[str, Move] = {
     **{f"relax.{name}": Move(_reshaped_axis, _shaped(np.reshape)) for name in _RESHAPES},
@@ -120,6 +120,11 @@ def _move_at(site: Site, params: QuantParams) -> QuantizedValue:
 def _moved(site: Site, value: QuantizedValue) -> QuantizedValue:
     expr = site.again([value.expr], value.dtype)
     return replace(value, expr=expr, axis=_within(value.axis, site.var, value))
+
+
+def _topk(site: Site, params: QuantParams | None = None) -> QuantizedValue:
+    require(str(site.call.attrs.ret_type) == "values", "its result has indices")
+    return _move(site) if params is None else _move_at(site, params)
 
 
 def _within(axis: int, var: relax.Var, value: QuantizedValue) -> int:
@@ -269,17 +274,35 @@ def _biased_operand(site: Site) -> tuple[relax.Expr, Array, QuantizedValue | Non
         number, stored = ctx.number(other), ctx.known_constant(other)
         if number is None or ctx.number(operand) is not None:
             continue
-        if ctx.operand(operand).narrow and stored is not None and stored.narrow:
-            return None  # both are quantized
+        if ctx.operand(operand).narrow and (
+            number.size == 1 or (stored is not None and stored.narrow)
+        ):
+            return None  # both have stored integers
         return (operand, -number, None) if subtracts else (operand, number, stored)
     return None
+
+
+def _sides(site: Site) -> list[QuantizedValue]:
+    """Return both operands' integers; one number becomes a step of its own size, which is exact."""
+    found, (lhs, rhs) = [], site.call.args
+    for arg, other in ((lhs, rhs), (rhs, lhs)):
+        number = site.ctx.number(arg)
+        if number is None or number.size != 1 or site.ctx.known_constant(arg) is not None:
+            found.append(site.ctx.clipped(arg))
+            continue
+        real, dtype = float(number.ravel()[0]), site.ctx.operand(other).dtype
+        step = QuantParams(abs(real) or 1.0, int(real < 0), dtype)
+        whole = np.full(number.shape, real > 0)
+        made = QuantizedValue.of(site.ctx.constant(whole, dtype), step)
+        found.append(replace(made, least=int(real > 0), most=int(real > 0)))
+    return found
 
 
 def _add(site: Site) -> QuantizedValue:
     ctx, ty = site.ctx, site.var.ty
     found = _biased_operand(site)
     if found is None:
-        return _fine(site, [ctx.clipped(arg) for arg in site.call.args])
+        return _fine(site, _sides(site))
     operand, number, stored = found
     require(reading.same_shape(operand.ty, ty), "it adds a float constant of a larger shape")
     value, low, high = ctx.operand(operand), -math.inf, math.inf
@@ -295,7 +318,7 @@ def _add(site: Site) -> QuantizedValue:
 def _add_at(site: Site, params: QuantParams) -> QuantizedValue:
     """Emit ``qnn.add`` or ``qnn.subtract`` of stored integers."""
     if _biased_operand(site) is None:
-        values = [site.ctx.clipped(arg) for arg in site.call.args]
+        values = _sides(site)
         if all(value.narrow for value in values):
             return _rounded(site, site.name, values, params)
     return site.ctx.value(site.var)
@@ -357,7 +380,28 @@ def _multiply_at(site: Site, params: QuantParams) -> QuantizedValue:
     if swished is not None:
         return _table(site, "hardswish", swished, {}, params)
     require(site.name == "multiply", "its divisor is not constant")
-    return _rounded(site, "mul", [site.ctx.stored(arg) for arg in site.call.args], params)
+    values = _sides(site)
+    require(all(value.narrow for value in values), "its operands are not quantized before it")
+    if all(value.scalar for value in values):
+        return _rounded(site, "mul", values, params)
+    return _multiply_channels(site, *values)
+
+
+def _multiply_channels(site: Site, x: QuantizedValue, y: QuantizedValue) -> QuantizedValue:
+    """Multiply in int32, exactly; the scale of each channel is the product of the scales."""
+    axes = {value.axis for value in (x, y) if not value.scalar}
+    same = all(reading.same_shape(arg.ty, site.var.ty) for arg in site.call.args)
+    require(same and len(axes) == 1, "its operands' channels are on different axes")
+    sides, reach = [], x.far * y.far
+    require(reach <= INT32[1], f"its products may reach {reach}, beyond int32")
+    for value in (x, y):
+        wide = site.bind(relax.op.astype(value.expr, "int32"), "wide")
+        zero = reading.spread(value.zero, value.axis, int(site.var.ty.ndim))
+        sides.append(site.bind(relax.op.subtract(wide, site.ctx.constant(zero, "int32")), "wide"))
+    scale = np.asarray(x.scale.astype(np.float32) * y.scale.astype(np.float32))
+    require(np.all(scale > 0), "the product of its scales is below float32")
+    expr = site.bind(relax.op.multiply(*sides), "sums")
+    return QuantizedValue.sums(expr, scale, axes.pop(), -reach, reach)
 
 
 def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
@@ -377,6 +421,7 @@ _FUNCTIONS = [f"relax.{name}" for name in FUNCTIONS if name != "hardswish"]
 _CLIPS = ("relax.nn.relu", "relax.clip", "relax.maximum", "relax.minimum")
 RULES = {
     **dict.fromkeys(MOVES, Rule(_move, _move_at)),
+    "relax.topk": Rule(_topk, _topk),
     **dict.fromkeys(_CLIPS, Rule(_clip, _clip)),
     "relax.nn.pad": Rule(_pad, _pad),
     "relax.astype": Rule(_cast, _cast),

@@ -63,6 +63,10 @@ class FakeQuantizationToInteger:
         frontends of TensorFlow Lite and ONNX set, or else ``"None"``, which leaves the rounding to
         `tvmlab.qnn.config`. The pass removes the attribute.
 
+    use_qat : bool
+        Also convert functions without a quantize, and dequantize moves of integers, such as a
+        reshape, after the move.
+
     Raises
     ------
     InputError
@@ -78,7 +82,8 @@ class FakeQuantizationToInteger:
     ``R.quantize`` of TVM 0.27 rounds them to even.
     """
 
-    def __init__(self, rounding: str | None = None) -> None:
+    def __init__(self, rounding: str | None = None, use_qat: bool = False) -> None:
+        self.use_qat = use_qat
         if rounding is not None and rounding not in ROUNDINGS:
             raise InputError(
                 f'rounding is "{rounding}"; it must be one of {", ".join(ROUNDINGS)}',
@@ -94,7 +99,7 @@ class FakeQuantizationToInteger:
             for name, function in mod.functions_items():
                 if not isinstance(function, relax.Function):
                     continue
-                after = Rewriter(self.rounding or default).function(function)
+                after = Rewriter(self.rounding or default, self.use_qat).function(function)
                 if after.attrs and ROUNDING in after.attrs:
                     after = after.without_attr(ROUNDING)
                 if after is not function:
@@ -115,8 +120,8 @@ def rounding_of(mod: ir.IRModule) -> str:
 class Rewriter:
     """Rewriter of one function, in which each quantize requests its operand's integers."""
 
-    def __init__(self, rounding: str) -> None:
-        self.rounding = rounding
+    def __init__(self, rounding: str, use_qat: bool = False) -> None:
+        self.rounding, self.use_qat = rounding, use_qat
         self.reasons: dict[relax.Var, str] = {}
         self.aliases: dict[relax.Var, relax.Expr] = {}
         self.changed = False
@@ -124,7 +129,8 @@ class Rewriter:
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; return the same object if nothing changes."""
         values = (value for _, value in reading.bindings(function.body))
-        if not any(reading.operator(value) in reading.QUANTIZES for value in values):
+        starts = reading.DEQUANTIZES if self.use_qat else reading.QUANTIZES
+        if not any(reading.operator(value) in starts for value in values):
             return function
         with _deep_recursion():
             made = self._body(function.body)
@@ -176,10 +182,12 @@ class Rewriter:
         moved = None if array is None else move_constant(array, value, var)
         if moved is not None:
             context.numbers[var] = moved
-        elif name in products.PRODUCTS or (name in _OF_ONE and context.known_constant(first)):
+        elif name in products.PRODUCTS or (
+            name in _OF_ONE and (context.known_constant(first) or self.use_qat)
+        ):
             with contextlib.suppress(NotQuantizable):
                 read = context.value(var)
-                if name in products.PRODUCTS:
+                if name in products.PRODUCTS or (self.use_qat and name in MOVES):
                     return self._dequantized(binding, read)
         made = self._renamed(value)
         dtype = str(getattr(var.ty, "dtype", ""))
@@ -198,9 +206,26 @@ class Rewriter:
         self.changed = True
         value = replace(value, scale=value.scale.astype(np.float32))
         operands = [value.expr, *self.context.params(value)]
-        attributes = {"out_dtype": "float32", "axis": value.axis}
+        axis = -1 if self.use_qat and value.scalar else value.axis  # as Relay's pass sets it
+        attributes = {"out_dtype": "float32", "axis": axis}
         made = dialect.call("relax.qnn.dequantize", operands, attributes)
         return relax.VarBinding(binding.var, reading.typed(made, binding.var.ty))
+
+    def _clip_channels(self, data: relax.Expr, read: QuantizedValue) -> relax.Expr:
+        """Return integers that already have the scale and zero point of each channel, clipped."""
+        context, value = self.context, self.context.value(data)
+        own, wanted = ((one.dtype, one.axis, one.scale.tolist(), one.zero.tolist())
+                       for one in (value, read))  # fmt: skip
+        require(own == wanted, "it is quantized by channel, which requantize cannot do")
+        expr, how = value.expr, (0, read.dtype, context.ties)
+        for limit, clip in (value.low, relax.op.maximum), (value.high, relax.op.minimum):
+            if np.isfinite(limit):
+                real = np.full(max(value.scale.size, value.zero.size), limit, np.float32)
+                ends = arithmetic.quantize(real, value.scale, value.zero, *how)
+                ends = reading.spread(ends, value.axis, int(data.ty.ndim))
+                made = clip(expr, context.constant(ends, read.dtype))
+                expr = context.bind(made, value.expr.ty, "clipped")
+        return expr
 
     def _array(self, expr: Any) -> Array | None:
         """Return a constant's value of any dtype; None for anything else."""
@@ -253,8 +278,9 @@ class Rewriter:
                 real, how = array.astype(np.float32), (read.axis, dtype, context.ties)
                 whole = arithmetic.quantize(real, read.scale, read.zero, *how)
                 expr = context.constant(whole, dtype)
+            elif not read.scalar:
+                expr = self._clip_channels(data, read)
             else:
-                require(read.scalar, "it is quantized by channel, which requantize cannot do")
                 params = QuantParams(float(read.scale), int(read.zero), dtype)
                 expr = context.requantize_to(context.value(data, params), params, var)
         except NotQuantizable as why:

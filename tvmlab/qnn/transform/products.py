@@ -12,6 +12,7 @@ weight times its scale is exactly the gain, so only the shift is rounded, to an 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,7 @@ _PARTS = 2.0**20
 _LARGEST_BIAS = 2.0**29
 # Two float32 products of the same scales agree to this relative error.
 _SAME = 2.0**-22
+_NO_SHAPE = "its weight's shape is not known"
 #: The largest distance from the nearest bias to try.
 _FAR = 16
 
@@ -48,7 +50,7 @@ def _conv2d(site: Site) -> QuantizedValue:
     x, w = ctx.stored(site.call.args[0]), _weight(ctx, site.call.args[1], kernel.index("O"))
     parts = a["groups"] if name == "conv2d_transpose" else 1
     require(parts == 1 or w.scalar, "its weight has a scale per output within each group")
-    shape = known(reading.fixed_sizes(site.call.args[1].ty), "its weight's shape is not known")
+    shape = known(reading.fixed_sizes(site.call.args[1].ty), _NO_SHAPE)
     by_letter = dict(zip(kernel, shape, strict=True))
     a["channels"], a["kernel_size"] = by_letter["O"] * parts, [by_letter["H"], by_letter["W"]]
     rows = None if w.array is None else np.moveaxis(w.array, kernel.index("O"), 0)
@@ -130,19 +132,40 @@ def _matmul(site: Site) -> QuantizedValue:
     (a, b), axis = (reading.fixed_sizes(side.ty) for side in (left, right)), site.var.ty.ndim - 1
     if w.array is not None and ranks[1] == 2 and b is not None:
         rows = np.ascontiguousarray(w.array.T)
-        bounds = _bounds(x, w, rows, b[0])
-        w = replace(w, expr=relax.const(rows, w.dtype))
-        expr = _bind_product(site, "dense", x, w, {"units": b[1]})
-        tflite = ctx.rounding == "TFLITE"
-        value = QuantizedValue.sums(expr, _scale(x, w, tflite), axis, *bounds)
-        # LiteRT's fully connected layers multiply in float64 and round once.
-        return replace(value, compute="float64") if tflite else value
+        return _rows(site, x, replace(w, expr=relax.const(rows, w.dtype), array=rows), b[::-1])
     require(w.scalar, "its second operand is quantized by channel")
     a, b = (known(shape, "its operands' shapes are not constant") for shape in (a, b))
     same = len(a) >= 2 and len(a) == len(b) and a[:-2] == b[:-2]
     require(same, f"its operands of shapes {a} and {b} have different batches")
     bounds = _bounds(x, w, None, b[-2])
     return QuantizedValue.sums(_batches(site, x, w, a, b), _scale(x, w, False), axis, *bounds)
+
+
+def _rows(site: Site, x: QuantizedValue, w: QuantizedValue, shape: Sequence[int]) -> QuantizedValue:
+    """Emit ``qnn.dense``, whose weight of this shape has one row per output."""
+    bounds, tflite = _bounds(x, w, w.array, shape[1]), site.ctx.rounding == "TFLITE"
+    expr = _bind_product(site, "dense", x, w, {"units": shape[0]})
+    axis = int(site.var.ty.ndim) - 1
+    value = QuantizedValue.sums(expr, _scale(x, w, tflite), axis, *bounds)
+    # LiteRT's fully connected layers multiply in float64 and round once.
+    return replace(value, compute="float64") if tflite else value
+
+
+def _dense(site: Site) -> QuantizedValue:
+    """Emit ``qnn.dense`` for Relay's ``nn.dense``."""
+    data, weight = site.call.args
+    x, w = site.ctx.stored(data), _weight(site.ctx, weight, 0)
+    return _rows(site, x, w, known(reading.fixed_sizes(weight.ty), _NO_SHAPE))
+
+
+def _batch_matmul(site: Site) -> QuantizedValue:
+    """Emit ``qnn.batch_matmul`` for Relay's ``nn.batch_matmul``, transposed as in the call."""
+    x, w = (site.ctx.stored(arg) for arg in site.call.args)
+    turned = {name: bool(site.call.attrs[name]) for name in ("transpose_a", "transpose_b")}
+    shape = known(reading.fixed_sizes(site.call.args[1].ty), _NO_SHAPE)
+    bounds = _bounds(x, w, None, shape[-1 if turned["transpose_b"] else -2])
+    expr = _bind_product(site, "batch_matmul", x, w, turned)
+    return QuantizedValue.sums(expr, _scale(x, w, False), 2, *bounds)
 
 
 def _batches(
@@ -169,6 +192,14 @@ def _batches(
 # Averages
 
 
+#: Averages of windows that can be a whole image, with the letters of the axes.
+_WHOLE = {
+    "nn.adaptive_avg_pool1d": "W",
+    "nn.adaptive_avg_pool2d": "HW",
+    "relay.nn.global_avg_pool2d": "HW",
+}
+
+
 def _axes(site: Site) -> tuple[list[int], bool] | None:
     """Return the axes that a call averages over, and whether it keeps them; None for windows."""
     operand, attrs = site.call.args[0], site.call.attrs
@@ -176,11 +207,13 @@ def _axes(site: Site) -> tuple[list[int], bool] | None:
         ndim = int(operand.ty.ndim)
         given = range(ndim) if attrs.axis is None else attrs.axis
         return [int(i) % ndim for i in given], bool(attrs.keepdims)
-    if site.name == "nn.adaptive_avg_pool2d":
-        layout, shape = str(attrs.layout), reading.sizes(site.var.ty)
-        axes = [layout.index(letter) for letter in "HW"]
-        plain = sorted(layout) == [*"CHNW"] and str(attrs.out_layout) in ("", layout)
-        whole = plain and shape is not None and all(shape[axis] == 1 for axis in axes)
+    if site.name in _WHOLE:
+        layout, shape, sides = str(attrs["layout"]), reading.sizes(site.var.ty), _WHOLE[site.name]
+        plain = sorted(layout) == sorted("NC" + sides) and str(attrs["out_layout"]) in ("", layout)
+        if plain and reading.same_shape(operand.ty, site.var.ty):
+            return [], True  # each window has one value
+        axes = [layout.index(side) for side in sides] if plain else []
+        whole = axes and shape is not None and all(shape[axis] == 1 for axis in axes)
         require(whole, "its windows depend on the size of the result")
         return axes, True
     # ONNX Runtime computes a window of the whole image as a mean.
@@ -208,6 +241,8 @@ def _average(site: Site) -> QuantizedValue:
     """Sum at the scale of the mean."""
     found, operand = _axes(site), site.call.args[0]
     axes, keepdims = known(found, "its result is not quantized")
+    if not axes:
+        return site.ctx.operand(operand)
     value = site.ctx.clipped(operand)
     apart = value.scalar or value.axis not in axes
     require(apart, "it averages over channels with different scales")
@@ -421,10 +456,14 @@ def _match_float_bias(
 
 
 _CONV = Rule(_conv2d)
-PRODUCTS = {"relax.nn.conv2d": _CONV, "relax.nn.conv2d_transpose": _CONV} | {
-    "relax.matmul": Rule(_matmul)
+PRODUCTS = {
+    "relax.nn.conv2d": _CONV,
+    "relax.nn.conv2d_transpose": _CONV,
+    "relax.matmul": Rule(_matmul),
+    "relax.relay.nn.dense": Rule(_dense),
+    "relax.relay.nn.batch_matmul": Rule(_batch_matmul),
 }
-_AVERAGES = ("relax.mean", "relax.nn.adaptive_avg_pool2d", "relax.nn.avg_pool2d")
+_AVERAGES = ("relax.mean", "relax.nn.avg_pool2d", *(f"relax.{name}" for name in _WHOLE))
 RULES = {
     **PRODUCTS,
     **dict.fromkeys(_AVERAGES, Rule(_average, _average_at)),
