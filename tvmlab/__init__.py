@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from .compiler import compile
     from .frontend import load
     from .measure import bench
+    from .measure.layerwise import compare
     from .runtime.executable import Executable, load_executable
     from .support import data, target, toolchain
     from .support.host import host_target
     from .tuning import tune
 
 __version__ = "0.1.0"
-__all__ = ["Executable", "bench", "compile", "data", "errors", "host_target", "load"]
+__all__ = ["Executable", "bench", "compare", "compile", "data", "errors", "host_target", "load"]
 __all__ += ["load_executable", "models", "native", "plot", "schedule", "target", "toolchain"]
 __all__ += ["tune", "tuning"]
 
 # The module that defines a name, unless the name is that of a module.
 _FROM = dict.fromkeys(("Executable", "load_executable"), "runtime.executable")
 _FROM |= {"compile": "compiler", "load": "frontend", "tune": "tuning"}
-_FROM |= {"host_target": "support.host"}
+_FROM |= {"host_target": "support.host", "compare": "measure.layerwise"}
 _MODULES = {*__all__, *ROOMS, "npu", "qnn", "relay"} - _FROM.keys()
 
 sys.meta_path.insert(0, Alias())

@@ -132,7 +132,7 @@ def test_damage_is_refused_or_does_not_matter(
     [
         ({"z": (2, 3)}, "the model has no input named 'z'"),
         ({"x": (2,)}, "`shapes` gives (2,) for input 'x', but the model declares (N, 3)"),
-        ({"x": (0, 3)}, "input 'x' has a dimension of 0"),
+        ({"x": (-1, 3)}, "input 'x' has a dimension of -1"),
         ({"x": ("for", 3)}, "input 'x' has a dimension of 'for'"),
         ({"x": "n3"}, "`shapes` gives 'n3' for input 'x'"),
         ((2, 3), "shapes is a tuple, not a mapping"),

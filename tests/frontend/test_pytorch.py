@@ -308,6 +308,15 @@ def test_a_program_that_cannot_be_right_is_refused(
 # Operators that upstream converts wrongly
 
 WHOLE = torch.arange(-6, 6).reshape(3, 4)
+attend = F.scaled_dot_product_attention
+
+
+def put(a: torch.Tensor, values: Any, *index: Any) -> torch.Tensor:
+    a = a.clone()
+    a[index] = values
+    return a
+
+
 MAXIMA: dict[str, Any] = {"kernel_size": 2, "return_indices": True}
 
 
@@ -326,10 +335,77 @@ MAXIMA: dict[str, Any] = {"kernel_size": 2, "return_indices": True}
         (lambda a: a.amin(), (tensor(2, 3),)),
         (lambda a: a.prod(1), (tensor(2, 3),)),
         (lambda a: a.logsumexp(1), (tensor(2, 3),)),
+        (lambda a: torch.rsub(a, 1) // 0.1, (tensor(3, 4),)),
+        (lambda a, b: (a // b, torch.div(a, b, rounding_mode="trunc"), a % b), (WHOLE, WHOLE + 10)),
+        (lambda a, b: (a % b, torch.fmod(a, b)), (tensor(3, 4), tensor(3, 4).flip(0))),
+        (lambda a: (a << 2, a >> 1, a**3, a.sqrt(), 2.5**a), (WHOLE.abs(),)),
+        (lambda a: (a @ a.T, a.clamp(-1, 2), a.clamp(min=0), a > 0.5), (WHOLE,)),
+        (
+            lambda a, b: (a + b, a * b, a == b, a.cumsum(1), a.sum(), a.any(1)),
+            (WHOLE > 0, WHOLE > 2),
+        ),
+        (lambda a: (a.double() @ a.double().T, a.cumsum(1)), (tensor(3, 4),)),
+        (lambda a: (*a.max(1), *a.min(0), *a.sort(1, descending=True)), (WHOLE % 3,)),
+        (lambda a: (a.unfold(1, 3, 2), a.unfold(-1, 2, 1)), (tensor(2, 7, 5),)),
+        (lambda a: (F.adaptive_max_pool2d(a, (3, 2)), F.group_norm(a, 2)), (tensor(2, 4, 7, 5),)),
+        (lambda a: (a.tanh().erfinv(), F.rrelu(a)), (tensor(3, 4),)),
+        (lambda a: F.interpolate(a, scale_factor=1.7, mode="bicubic"), (tensor(1, 2, 6, 7),)),
+        (
+            lambda a: F.interpolate(a, (4, 9), mode="bilinear", antialias=True),
+            (tensor(1, 2, 6, 7),),
+        ),
+        (lambda a: F.fold(a, (5, 6), 3, padding=1), (tensor(2, 18, 30),)),
+        (lambda a, b: a.scatter_add(0, WHOLE.abs() % 3, b), (tensor(3, 4), tensor(3, 4) + 1)),
+        (lambda a: put(a, 7.0, a > 0), (tensor(3, 4),)),
+        (
+            lambda a: attend(a, a, a).transpose(1, 2).reshape(2, 5, -1).view(-1, 8),
+            (tensor(2, 2, 5, 4),),
+        ),
     ],
 )
 def test_operators(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> None:
-    agree_with_pytorch(Program(function), *inputs, close=1e-5)
+    agree_with_pytorch(Program(function), *inputs, close=4e-5)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("more", [{}, {"batch_first": True, "bias": False}, {"num_layers": 2}])
+@pytest.mark.parametrize("both", [False, True])
+def test_recurrent_modules(kind: str, more: dict[str, Any], both: bool) -> None:
+    torch.manual_seed(0)
+    module = getattr(nn, kind)(3, 4, bidirectional=both, **more).eval()
+    flat = Program(lambda x: tuple(torch.utils._pytree.tree_leaves(module(x))))
+    flat.module = module
+    agree_with_pytorch(flat, tensor(2, 3, 3))
+
+
+def test_sizes_that_are_known_at_run_time() -> None:
+    module, dynamic = Program(lambda x: x + x.shape[0]), {0: torch.export.Dim("batch", min=2)}
+    executable = tvmlab.compile(
+        tvmlab.load(export(module, tensor(2, 3), dynamic_shapes=((dynamic,),)))
+    )
+    for x in (tensor(2, 3), tensor(5, 3)):
+        np.testing.assert_array_equal(executable(x), (x + x.shape[0]).numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 8)
+    network = nn.Sequential(*layers, nn.LayerNorm(8), nn.GELU()).to(dtype).eval()
+    program = Program(lambda x: network(x.to(dtype)).float())
+    program.network = network
+    agree_with_pytorch(program, tensor(2, 3, 5, 5), close=2 * torch.finfo(dtype).eps)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_index_put(draw: st.DataObject) -> None:
+    axes = draw.draw(st.sets(st.integers(0, 2), min_size=1))
+    index = [slice(None)] * 3
+    for axis in axes:
+        index[axis] = torch.tensor(draw.draw(st.permutations(range(-2, 2)))[:2])
+    values = torch.tensor(draw.draw(st.floats(-9, 9, width=32)))
+    agree_with_pytorch(Program(lambda a: put(a, values, *index)), tensor(4, 5, 6), close=1e-6)
 
 
 @settings(max_examples=15, deadline=None)
@@ -343,7 +419,10 @@ def test_nearest_takes_pytorchs_pixels(rows: int, columns: int, tall: int, wide:
     ("function", "what"),
     [
         (lambda a: F.max_pool2d(a, **MAXIMA)[1], "the indices of max_pool2d"),
-        (lambda a: F.interpolate(a, size=(3, 3), mode="bilinear", antialias=True), "antialias"),
+        (lambda a: F.dropout(a, 0.5, True), "random numbers"),
+        (lambda a: a + torch.randn_like(a), "random numbers"),
+        (lambda a: put(a, torch.zeros(3, 7), a[:, :, 0, 0] > 9), "write to a mask"),
+        (lambda a: WHOLE ** WHOLE.abs() + a[0, 0, 0, 0], "an integer power"),
         (lambda a: F.avg_pool2d(a, 2, divisor_override=3), "divisor_override"),
     ],
 )

@@ -15,6 +15,7 @@ from tvm.ir import IRModule
 from ..errors import ModelError, ShapeError
 from ..models import Model
 from .checks import Shapes
+from .custom import Converters
 from .tir import with_main
 
 __all__ = ["Shapes", "load"]
@@ -40,7 +41,12 @@ _OTHERS = {
 }
 
 
-def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None) -> IRModule:
+def load(
+    model: Any,
+    *,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    converters: Converters = None,
+) -> IRModule:
     """Import a model into Relax.
 
     Parameters
@@ -55,6 +61,16 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         The inputs' shapes by name, required where the model leaves a dimension open. A dimension
         is an integer, or a string that names a size only known at run time: ``("n", 3, 224,
         224)``. For ONNX only, because the other formats contain their shapes.
+    converters : mapping of str to function, optional
+        Converters of your own for operators of ONNX and PyTorch models, which replace those of
+        tvmlab and TVM. For ONNX the key is ``"domain::Op"``, or ``"Op"`` for an operator of ONNX's
+        own domain, ``ai.onnx``; for PyTorch it is ``"namespace::op"`` or
+        ``"namespace::op.overload"``. Each function is called with the `tvm.relax.BlockBuilder`, a
+        list of the tensor arguments as Relax expressions (None for each that the node omits), and a
+        dictionary of the other arguments as Python values, by name. For ONNX the dictionary has the
+        attributes that the node states, for PyTorch it also has the defaults. The function returns
+        a Relax expression; for several results, a `tvm.relax.Tuple`. Keys of operators that the
+        model does not use are ignored.
 
     Returns
     -------
@@ -67,32 +83,34 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     ModelError
         The file is missing, empty, damaged, or of no known format.
     UnsupportedOperatorError
-        The importer does not know an operator of the model; the error names it.
+        The importer does not know an operator of the model; the error names it, and has the code
+        of a converter for it.
     CompileError
         A module has no Relax ``main``, and not exactly one TIR function whose outputs are known.
     ShapeError
         A dimension is open and `shapes` has no size for it, or `shapes` does not match the model.
     """
     if isinstance(model, (IRModule, tirx.PrimFunc)):
+        _no_converters(converters, type(model).__name__)
         return with_main(model)
     if isinstance(model, Model):
         model = model.proto
     if isinstance(model, (str, os.PathLike)):
-        return _load_file(Path(model), shapes)
+        return _load_file(Path(model), shapes, converters)
     if isinstance(model, (bytes, bytearray, memoryview)):
         data = bytes(model)
-        return _load_bytes(data, shapes, where=f"{len(data)} bytes")
+        return _load_bytes(data, shapes, converters, f"{len(data)} bytes", None)
     kind = f"{type(model).__module__}.{type(model).__name__}"
     if kind.startswith("onnx.") and kind.endswith(".ModelProto"):
         from .onnx import import_proto
 
-        return import_proto(model, shapes, folder=None, where="ModelProto")
+        return import_proto(model, shapes, converters, folder=None, where="ModelProto")
     if kind == "torch.export.exported_program.ExportedProgram":
         from .pytorch import import_program
 
         fix = "export it again with example inputs of that shape, or with dynamic_shapes"
         _no_shapes("an exported PyTorch program", shapes, "the exported program", fix)
-        return import_program(model)
+        return import_program(model, converters)
     torch = sys.modules.get("torch")  # `model` can be a PyTorch module only if it is
     if kind.startswith("torch.") or (torch and isinstance(model, torch.nn.Module)):
         what = "a PyTorch module must be exported before it can be imported"
@@ -105,7 +123,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     raise ModelError("this is not a model that tvmlab can read", where=kind, fix=fix)
 
 
-def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
+def _load_file(path: Path, shapes: Shapes | None, converters: Converters) -> IRModule:
     """Read a model file and import it; external weights are read from its folder."""
     try:
         data = path.read_bytes()
@@ -113,11 +131,11 @@ def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
         missing = isinstance(error, FileNotFoundError)
         what = "there is no such file" if missing else f"the file cannot be read: {error}"
         raise ModelError(what, where=str(path), fix="check the path") from error
-    return _load_bytes(data, shapes, where=str(path), folder=path.resolve().parent)
+    return _load_bytes(data, shapes, converters, str(path), path.resolve().parent)
 
 
 def _load_bytes(
-    data: bytes, shapes: Shapes | None, *, where: str, folder: Path | None = None
+    data: bytes, shapes: Shapes | None, converters: Converters, where: str, folder: Path | None
 ) -> IRModule:
     if not data:
         raise ModelError("the model file is empty", where=where, fix="download or export it again")
@@ -125,9 +143,11 @@ def _load_bytes(
         from .tflite import import_bytes
 
         _no_shapes("a TensorFlow Lite file", shapes, where)
+        _no_converters(converters, where)
         return import_bytes(data, where=where)
     if _RELAY.match(data):
         _no_shapes("Relay text", shapes, where)
+        _no_converters(converters, where)
         from ..ir.text.reader import fromtext
         from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
 
@@ -137,7 +157,7 @@ def _load_bytes(
             raise ModelError(what, where=where, fix=fix)
     from .onnx import import_proto, parse
 
-    return import_proto(parse(data, where=where), shapes, folder=folder, where=where)
+    return import_proto(parse(data, where=where), shapes, converters, folder=folder, where=where)
 
 
 def _no_shapes(
@@ -145,3 +165,9 @@ def _no_shapes(
 ) -> None:
     if shapes:
         raise ShapeError(f"{model} has its shapes fixed already", where=where, fix=fix)
+
+
+def _no_converters(converters: Converters, where: str) -> None:
+    if converters:
+        what = "`converters` apply only to ONNX models and exported PyTorch programs"
+        raise ModelError(what, where=where, fix="leave `converters` out")

@@ -62,9 +62,9 @@ def resolve(
 def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) -> Any:
     if _is_name(value):
         return symbols.setdefault(value, tirx.Var(value, "int64"))
-    if hasattr(value, "__index__") and not isinstance(value, bool) and operator.index(value) > 0:
+    if hasattr(value, "__index__") and not isinstance(value, bool) and operator.index(value) >= 0:
         return operator.index(value)
-    fix = "a dimension is a positive integer, or a name for a size known at run time"
+    fix = "a dimension is an integer from 0 on, or a name for a size known at run time"
     raise ShapeError(f"input {name!r} has a dimension of {value!r}", where=where, fix=fix)
 
 

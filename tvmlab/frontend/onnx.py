@@ -7,10 +7,11 @@ any path that the file names, and prints while it fails. This module checks a mo
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from tvm.ir import IRModule
 from ..errors import ModelError, UnsupportedOperatorError
 from ..indices import NormalizeIndices
 from ..ir.dialect import OUTPUT_NAMES
+from ..ir.values import named
 from ..support.extras import need
 from ..support.wording import telling
 from .checks import Shapes, resolve
+from .custom import Converter, Converters, converters_of
 
 __all__ = ["import_proto", "parse"]
 
@@ -45,7 +48,13 @@ def parse(data: bytes, *, where: str) -> Any:
 
 
 def import_proto(
-    model: Any, shapes: Shapes | None, *, folder: Path | None, where: str, keep_params: bool = False
+    model: Any,
+    shapes: Shapes | None,
+    converters: Converters = None,
+    *,
+    folder: Path | None,
+    where: str,
+    keep_params: bool = False,
 ) -> IRModule:
     """Import a parsed ONNX model; see `tvmlab.load`.
 
@@ -54,8 +63,10 @@ def import_proto(
     after the inputs, and its attribute ``params`` holds their values.
     """
     onnx = need("onnx", extra="onnx")
-    from .onnx_converters import Importer
+    from .onnx_custom import FORM, CustomImporter
 
+    given = converters_of(converters, FORM, "com.example::Swish").items()
+    custom = {key if "::" in key else f"ai.onnx::{key}": function for key, function in given}
     if folder is not None:
         _read_external_data(model, folder, where)
     importer: Any = None
@@ -63,11 +74,11 @@ def import_proto(
         # Upstream prints the operator that it fails on, and warns about damaged models.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _check(onnx, model, where)
+            _check(onnx, model, custom, where)
             sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
-            importer = Importer(model.graph, sizes, keep_params, where)
+            importer = CustomImporter(custom, model.graph, sizes, keep_params, where)
             opset = next((o.version for o in model.opset_import if o.domain in _ONNX), 1)
-            mod = importer.from_onnx(model.graph, opset)
+            mod = named(importer.from_onnx(model.graph, opset), importer._nodes)
             normalize: Any = NormalizeIndices()
             mod = normalize(mod)
     except ModelError:
@@ -108,26 +119,38 @@ def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
         yield value.name, sizes if tensor.HasField("shape") else None
 
 
-def _check(onnx: Any, model: Any, where: str) -> None:
+def _check(onnx: Any, model: Any, custom: Mapping[str, Converter], where: str) -> None:
     """Refuse operators without a converter, then models that are not valid ONNX."""
     from .onnx_converters import importable, nodes, place
+    from .onnx_custom import key_of, suggested
 
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
     converted = importable()
-    unknown: dict[str, str] = {}
+    unknown: dict[str, Any] = {}
+    undefined = False
     for node in nodes(model.graph):
+        if key_of(node) in custom:
+            undefined |= node.domain in _ONNX and node.op_type not in standard
+            continue
         # The importer compares names only, so it would take another domain's Relu for ONNX's. It
         # supports operators of ONNX Runtime's own domain.
-        known = node.op_type in standard if node.domain in _ONNX else node.domain == _CONTRIBUTED
+        own = (*_ONNX, "ai.onnx.preview")
+        known = node.op_type in standard if node.domain in own else node.domain == _CONTRIBUTED
         if not known or node.op_type not in converted:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            unknown.setdefault(name, place(node))
+            unknown.setdefault(name, node)
     if unknown:
+        first, *_ = unknown.values()
         raise UnsupportedOperatorError(
             f"TVM cannot import the ONNX operator {', '.join(unknown)}",
-            where=f"{where}: {'; '.join(unknown.values())}",
-            fix="export with another opset, or cut the model with onnx.utils.extract_model",
+            where=f"{where}: {'; '.join(map(place, unknown.values()))}",
+            fix="export with another opset, or " + suggested(first),
         )
+    if undefined:  # The checker knows all operators of ONNX's domain, but none of other domains.
+        model = copy.deepcopy(model)
+        for node in nodes(model.graph):
+            node.domain = "custom" if key_of(node) in custom else node.domain
+        model.opset_import.add(domain="custom", version=1)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:

@@ -8,19 +8,23 @@ because the kernels of `tvmlab.qnn` need constant zero points, which ConvInteger
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
+import onnx
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
-from ..errors import UnsupportedOperatorError
-from ..indices.loops import static
 from .checks import check_scales
+from .onnx_graphs import SUBGRAPHS, Attributes, GraphImporter, Inputs, const, nodes, place, sizes_of
+from .onnx_layers import LAYERS
+from .onnx_numbers import NUMBERS, cast, wide
+from .onnx_recurrent import RECURRENT
+from .onnx_resize import RESIZE
+from .onnx_signal import SIGNAL
 
 __all__ = ["Importer", "importable", "nodes", "place"]
 
@@ -28,70 +32,52 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 _PAD_MODES = {"edge": "replicate", "wrap": "circular"}
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
-Attributes = dict[str, Any]
-Inputs = Sequence[Any]
-
-
-def nodes(graph: Any) -> Iterator[Any]:
-    """Yield the nodes of a graph and of its subgraphs, in the order of their conversion."""
-    for node in graph.node:
-        yield node
-        inner = {a.name: a.g for a in node.attribute if a.HasField("g")}
-        for name in sorted(inner, reverse=True):  # "then_branch" is converted before "else_branch"
-            yield from nodes(inner[name])
-
-
-def place(node: Any) -> str:
-    """Return a node's kind and its name, or its outputs where it has no name."""
-    return f"{node.op_type} " + (
-        f"in node {node.name!r}" if node.name else f"giving {list(node.output)}"
-    )
+#: The domains of ONNX's own operators.
+ONNX = ("", "ai.onnx", "ai.onnx.preview")
+#: The operators that are converted by their definition, although upstream has a converter.
+BY_DEFINITION = {"Attention", "GroupNormalization", "RMSNormalization"}
 
 
 def importable() -> set[str]:
-    """Return the operators that have a converter, here or upstream."""
-    return {*upstream._get_convert_map(), *CONVERTERS, "If", "Constant"}
+    """Return the operators that have a converter, here or upstream, or a definition by others."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    functions = {
+        one.name for one in schemas if one.has_function or one.has_context_dependent_function
+    }
+    converted = {*upstream._get_convert_map(), *CONVERTERS, "Constant", "MelWeightMatrix"}
+    return converted | functions - {"Bernoulli"}
 
 
-class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
+class Importer(GraphImporter):
     """Upstream's importer with the converters of this module.
 
-    `node` is the node being converted; `quantized` is whether the model has quantized operators.
+    `quantized` is whether the model has quantized operators.
     """
 
     def __init__(self, graph: Any, sizes: dict[str, list[Any]], keep_params: bool, where: str):
         super().__init__(sizes, "float32", keep_params)
-        self.node: Any = None
+        self.branches = any(node.op_type == "If" for node in graph.node)
         self.quantized = False
         self._where = where
-        self._order = (node for node in nodes(graph) if node.op_type != "If")
 
-    def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Check nothing, because `tvmlab.frontend.onnx` has checked the model and its subgraphs."""
-
-    def _convert_operator(
-        self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int
-    ) -> relax.Expr:
-        self.node = next(self._order)
-        return self.convert(op_name, inputs, attrs)
-
-    def convert(self, kind: str, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-        """Convert an operator with the converter of this module, or otherwise upstream's."""
+    def convert(self, kind: str, inputs: Inputs, attributes: Attributes) -> Any:
+        """Convert an operator with this module's converter, upstream's, or by its definition."""
+        node = attributes.get("tvm_custom", {}).get("node")
+        if node is not None and node.op_type == kind:
+            made = self.folded(node, inputs)
+            if made is None and kind.startswith(("Arg", "Reduce")) and _count(inputs[0]) == 0:
+                raise self.unsupported("of an empty tensor", "make its axes constants")
+            undefined = kind not in CONVERTERS and kind not in upstream._get_convert_map()
+            defined = kind in BY_DEFINITION or (kind == "LayerNormalization" and _many(node))
+            if made is None and node.domain in ONNX and (defined or undefined):
+                made = self.defined(node, inputs)
+            if made is not None:
+                return made
         convert = CONVERTERS.get(kind)
         if convert is None:
             return self.by_upstream(kind, inputs, attributes)
-        return self.bb.normalize(convert(self, upstream.onnx_input(inputs), attributes))
-
-    def by_upstream(self, kind: str, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-        """Convert an operator with upstream's converter."""
-        given = upstream.onnx_input(inputs)
-        return super()._convert_operator(kind, given, dict(attributes), self.opset)
-
-    def value(self, x: relax.Expr) -> npt.NDArray[Any] | None:
-        """Return the value of a constant or a weight, or None for a computed value."""
-        if isinstance(x, relax.Var) and x.name in self._params:
-            return np.asarray(self._params[x.name][1].numpy())
-        return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
+        made = convert(self, upstream.onnx_input(inputs), attributes)
+        return self.bb.normalize(made) if isinstance(made, relax.Expr) else made
 
     def dequantized(self, x: Any, scale: Any, zero: Any, axis: int | None = None) -> relax.Expr:
         """Dequantize `x`; `axis` is the axis of its channels if each channel can have a scale."""
@@ -109,30 +95,18 @@ class Importer(upstream.ONNXGraphImporter):  # type: ignore[misc]
             zero = relax.const(0, str(like.ty.dtype))
         return self.convert("QuantizeLinear", [y, scale, zero], {})
 
-    def place(self) -> str:
-        """Return the names of the model and of the node being converted, for errors."""
-        return f"{self._where}: {place(self.node)}"
 
-    def unsupported(
-        self, why: str, fix: str = "quantize the model with onnxruntime's quantize_static"
-    ) -> UnsupportedOperatorError:
-        """Make the error for an unsupported feature of the node."""
-        what = f"tvmlab cannot import the ONNX operator {self.node.op_type} {why}"
-        return UnsupportedOperatorError(what, where=self.place(), fix=fix)
+def _many(node: Any) -> bool:
+    """Return whether a node has several results."""
+    return sum(map(bool, node.output)) > 1
 
 
 Converter = Callable[[Importer, Inputs, Attributes], relax.Expr]
 
 
-def _sizes(x: relax.Expr) -> list[int | None] | None:
-    """Return a tensor's sizes, None for each unknown size; None for an unknown rank."""
-    shape = x.ty.shape
-    return [static(n) for n in shape.values] if isinstance(shape, relax.ShapeExpr) else None
-
-
 def _count(x: relax.Expr) -> int | None:
     """Return the number of a tensor's elements, None if it is unknown."""
-    sizes = _sizes(x)
+    sizes = sizes_of(x)
     known = [size for size in sizes or () if size is not None]
     return None if sizes is None or len(known) < len(sizes) else int(np.prod(known, dtype=int))
 
@@ -146,13 +120,13 @@ def _linear(kind: str) -> Converter:
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         x, scale, zero = inputs[0:3]
         importer.quantized = True
-        if attributes.get("block_size", 0):
-            raise importer.unsupported("by blocks (block_size)")
         dtype = str(x.ty.dtype)
         if kind == "QuantizeLinear":
             asked = attributes.get("output_dtype", 0)
             dtype = str(zero.ty.dtype) if zero is not None else "uint8"
             dtype = upstream.get_type(asked) if asked else dtype
+        if dtype.startswith("float8") or (dtype in _INTEGERS and attributes.get("block_size", 0)):
+            return _plainly(importer, kind, inputs, attributes, dtype)
         if dtype not in _INTEGERS:
             raise importer.unsupported(f"of {dtype}")
         values: list[Any] = []
@@ -161,12 +135,45 @@ def _linear(kind: str) -> Converter:
             count = 1 if operand is None else _count(operand)
             # Of computed scales and zero points, only the number of elements is known here.
             values.append(np.full(count or 1, name == "scale") if value is None else value)
-        shape = _sizes(x)
+        shape = sizes_of(x)
         axis = attributes.get("axis", 0 if shape is not None and len(shape) < 2 else 1)
         check_scales(values[0], values[1], dtype, shape, axis, where=importer.place())
         return importer.by_upstream(kind, inputs, attributes)
 
     return convert
+
+
+def _plainly(
+    importer: Importer, kind: str, inputs: Inputs, attributes: Attributes, dtype: str
+) -> relax.Expr:
+    """Quantize or dequantize by blocks, or to 8-bit floats, with plain operators."""
+    x, emit = inputs[0], importer.bb.emit
+    axis, block = attributes.get("axis", 1) % max(x.ty.ndim, 1), attributes.get("block_size", 0)
+    sizes, real = sizes_of(x), str(inputs[1].ty.dtype)
+    if sizes is None or None in sizes:
+        raise importer.unsupported("of unknown sizes", "give `shapes` to load")
+
+    def spread(value: Any) -> Any:
+        if block:
+            value = emit(op.repeat(value, block, axis))
+            return emit(op.strided_slice(value, [axis], [0], [sizes[axis]]))
+        line = [-1 if k == axis else 1 for k in range(len(sizes))]
+        return value if _count(value) == 1 else emit(op.reshape(value, line))
+
+    scale = spread(inputs[1])
+    zero = None if inputs[2] is None else spread(cast(importer, inputs[2], "float32", {}))
+    if kind == "DequantizeLinear":
+        wide_x = cast(importer, x, "float32", {})
+        shifted = wide_x if zero is None else emit(op.subtract(wide_x, zero))
+        return op.multiply(cast(importer, shifted, real, {}), scale)
+    scaled = emit(op.divide(cast(importer, x, "float32", {}), cast(importer, scale, "float32", {})))
+    if dtype in _INTEGERS:
+        info = np.iinfo(dtype)
+        scaled = emit(op.round(scaled))
+    scaled = scaled if zero is None else emit(op.add(scaled, zero))
+    if dtype in _INTEGERS:
+        return op.astype(op.clip(scaled, info.min, info.max), dtype)
+    return cast(importer, scaled, dtype, attributes)
 
 
 def _dynamic(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
@@ -209,6 +216,11 @@ def _qlinear_conv(importer: Importer, inputs: Inputs, attributes: Attributes) ->
 
 def _qlinear_matmul(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     a, a_scale, az, b, b_scale, bz, ys, yz = inputs[0:8]
+    emit = importer.bb.emit
+    a_scale, b_scale, ys = (
+        emit(op.astype(one, "float32")) if str(one.ty.dtype) != "float32" else one
+        for one in (a_scale, b_scale, ys)
+    )
     rows = None if a.ty.ndim == 1 else -2  # a vector has no rows that could have scales
     left = importer.dequantized(a, a_scale, az, rows)
     right = importer.dequantized(b, b_scale, bz, -1)
@@ -268,10 +280,10 @@ def _window(kind: str) -> Converter:
     """Make a converter for an operator with windows that turns SAME padding into numbers."""
 
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-        sizes = (_sizes(inputs[0]) or [])[2:]
+        sizes = (sizes_of(inputs[0]) or [])[2:]
         known = [size for size in sizes if size is not None]
         if attributes.get("auto_pad") in _SAME and len(known) == len(sizes):
-            window = attributes.get("kernel_shape") or (_sizes(inputs[1]) or [])[2:]
+            window = attributes.get("kernel_shape") or (sizes_of(inputs[1]) or [])[2:]
             ones = [1] * len(window)
             strides, dilations = (attributes.get(name, ones) for name in ("strides", "dilations"))
             before, after = [], []
@@ -282,6 +294,8 @@ def _window(kind: str) -> Converter:
                 before.append(total // 2 if upper else total - total // 2)
                 after.append(total - before[-1])
             attributes = {**attributes, "auto_pad": b"NOTSET", "pads": [*before, *after]}
+        if kind == "Conv":
+            return wide(kind)(importer, inputs, attributes)
         return importer.by_upstream(kind, inputs, attributes)
 
     return convert
@@ -349,38 +363,15 @@ def _einsum(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax
 # What upstream converts wrongly
 
 
-def _unless(why: str, wrong: Callable[[Importer, Inputs, Attributes], bool]) -> Converter:
-    """Make a converter that refuses the cases that upstream's converts wrongly."""
-
-    def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-        if wrong(importer, inputs, attributes):
-            raise importer.unsupported(why, "compute this operator outside the model")
-        return importer.by_upstream(importer.node.op_type, inputs, attributes)
-
-    return convert
-
-
-def _inexact(importer: Importer, inputs: Inputs, attributes: Attributes) -> bool:
-    """Return whether ONNX uses scales that differ from the ratios of the sizes, as TVM has them."""
-    scales = None if inputs[2] is None else importer.value(inputs[2])
-    if attributes.get("antialias") or attributes.get("exclude_outside"):
-        return True
-    mode = attributes.get("coordinate_transformation_mode")
-    if scales is None or not scales.size or mode == b"align_corners":
-        return False
-    sizes = [size or 1 for size in _sizes(inputs[0]) or [1] * scales.size]
-    return not np.allclose(sizes * scales, np.rint(sizes * scales), atol=1e-4)
-
-
 def _shape(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     start, end = attributes.get("start", 0), attributes.get("end")
-    if not start and end is None:
-        return importer.by_upstream("Shape", inputs, attributes)
-    sizes = _sizes(inputs[0])
-    if sizes is None or None in sizes[start:end]:
+    sizes = sizes_of(inputs[0]) if isinstance(inputs[0].ty, relax.TensorType) else None
+    chosen = [None] if sizes is None else sizes[start:end]
+    if None not in chosen:
+        return const(np.array(chosen, "int64"))
+    if start or end is not None:
         raise importer.unsupported("of open sizes, with start or end", "give `shapes` to load")
-    chosen = sizes[start:end]
-    return relax.const(np.array(chosen), "int64")
+    return importer.by_upstream("Shape", inputs, attributes)
 
 
 def _is_inf(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
@@ -392,28 +383,49 @@ def _is_inf(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
 
 
 def _one_hot(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    made = importer.bb.normalize(importer.by_upstream("OneHot", inputs, attributes))
-    return op.astype(made, str(inputs[2].ty.dtype))
+    indices, depth, values = inputs
+    size, emit = importer.value(depth), importer.bb.emit
+    if size is None:
+        raise importer.unsupported("with a depth computed at run time", "make it a constant")
+    count = int(size.reshape(()))
+    axis = attributes.get("axis", -1) % (indices.ty.ndim + 1)
+    index = emit(op.expand_dims(emit(op.astype(indices, "int64")), axis))
+    index = emit(
+        op.where(op.less(index, const(np.int64(0))), op.add(index, const(np.int64(count))), index)
+    )
+    line = np.arange(count).reshape([-1 if k == axis else 1 for k in range(indices.ty.ndim + 1)])
+    off, on = (emit(op.take(values, const(np.int64(i)), 0)) for i in range(2))
+    return op.where(op.equal(index, const(line)), on, off)
+
+
+def _mish(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    """Compute tanh(softplus(x)) as n / (n + 2), because log(1 + exp(x)) rounds small numbers."""
+    x, emit = inputs[0], importer.bb.emit
+    two = const(np.array(2, str(x.ty.dtype)))
+    e = emit(op.exp(op.clip(x, -1000, 20 if str(x.ty.dtype) != "float16" else 5)))
+    n = emit(op.multiply(e, op.add(e, two)))
+    return op.multiply(x, op.divide(n, op.add(n, two)))
 
 
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
-    "BatchNormalization": _unless("in training", lambda _, __, a: bool(a.get("training_mode"))),
+    **LAYERS,
+    **SUBGRAPHS,
+    **NUMBERS,
+    **RECURRENT,
+    **RESIZE,
+    **SIGNAL,
     "Clip": _clip,
     "IsInf": _is_inf,
-    "LayerNormalization": _unless(
-        "with a mean or deviation as output", lambda it, _, __: sum(map(bool, it.node.output)) > 1
-    ),
+    "Mish": _mish,
     "OneHot": _one_hot,
-    "Resize": _unless(
-        "with antialias, exclude_outside, or scales whose sizes are not whole numbers", _inexact
-    ),
     "Shape": _shape,
     **{kind: _linear(kind) for kind in ("QuantizeLinear", "DequantizeLinear")},
     **{kind: _window(kind) for kind in ("AveragePool", "Conv", "LpPool", "MaxPool")},
     "ConvInteger": _conv_integer,
     "DynamicQuantizeLinear": _dynamic,
     "Einsum": _einsum,
+    **{kind: wide(kind) for kind in ("Elu", "MatMul", "Selu", "Softmax")},
     "Pad": _pad,
     "QGemm": _qgemm,
     "QLinearAdd": _qlinear("Add", 2),

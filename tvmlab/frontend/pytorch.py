@@ -14,6 +14,7 @@ axis second.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -29,11 +30,18 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..indices import NormalizeIndices, not_below_zero
 from ..indices.loops import static
 from ..ir.dialect import OUTPUT_NAMES
+from ..ir.values import named
 from ..support.wording import telling
 from .checks import check_scales
+from .custom import Converters, converters_of
 from .pytorch_converters import CONVERTERS, arguments
+from .pytorch_custom import FORM, convert_map, decomposed, kept_by
+from .pytorch_results import checked
 
-__all__ = ["import_program"]
+__all__ = ["UNDECOMPOSED", "import_program"]
+
+#: The attribute of ``main`` with the operators that users' converters kept from decomposition.
+UNDECOMPOSED = "undecomposed"
 
 _LIBRARY = "quantized_decomposed"
 _PROGRAM = "the exported program"
@@ -45,51 +53,51 @@ _SUPPORTED = (
 )
 _NAMES = ("per_tensor.default", "per_tensor.tensor", "per_tensor.tensor2", "per_channel.default")
 
+# Relax's names of the reductions of scatter_reduce.
+_REDUCTIONS = {"update": "update", "sum": "add", "prod": "mul", "amin": "min", "amax": "max"}
+
 Converter = Callable[[Any, Any], relax.Expr]
 Emit = Callable[[relax.Expr], relax.Var]
 
 
-def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
+def import_program(
+    program: Any, converters: Converters = None, *, keep_params: bool = False
+) -> IRModule:
     """Import what ``torch.export.export`` returned; see `tvmlab.load`.
 
     Sizes declared dynamic stay symbolic. With `keep_params` weights are parameters of ``main``,
     after the inputs, and its attribute ``params`` holds their values.
     """
-    from tvm.relax.frontend.torch import from_exported_program
+    from tvm.relax.frontend.torch import exported_program_translator as upstream
 
+    custom = converters_of(converters, FORM, "mylib::swish")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             names = program.graph_signature.user_outputs  # before decompositions rename them
             # Decompose here as upstream would, because the converters name nodes of this program.
-            program = program.run_decompositions()
+            kept = kept_by(program, custom)
+            program = decomposed(program, kept)
             _refuse_state(program)
-            mod = from_exported_program(
-                program,
-                keep_params_as_input=keep_params,
-                unwrap_unit_return_tuple=True,
-                custom_convert_map={
-                    **CONVERTERS,
-                    **_INDEX_CONVERTERS,
-                    **quantized_converters(program),
-                },
-                run_ep_decomposition=False,
-            )
+            importer = upstream.ExportedProgramImporter()
+            ours = {**CONVERTERS, **_INDEX_CONVERTERS, **quantized_converters(program)}
+            table = convert_map(program, custom, ours, importer.convert_map)
+            table = checked(table, importer.convert_map)
+            mod = importer.from_exported_program(program, keep_params, True, False, table)
+            mod = named(mod, {node.name: value for node, value in importer.env.items()})
             normalize: Any = NormalizeIndices()
             mod = normalize(mod)
+            if kept:
+                mod["main"] = mod["main"].with_attr(UNDECOMPOSED, kept)
             if all(isinstance(name, str) for name in names):  # others are constants or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
     except ModelError:
         raise
     except Exception as error:  # upstream raises many classes
-        message = telling(error)
-        if "Unsupported function type" in message:
-            what = f"TVM cannot import a PyTorch operator: {message}"
-            fix = f"use other operators; supported quantized operators are {_SUPPORTED}"
-            raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix) from error
         fix = "export the module in evaluation mode, and check that it runs in PyTorch"
-        raise ModelError(f"TVM's importer failed: {message}", where=_PROGRAM, fix=fix) from error
+        what = f"TVM's importer failed: {telling(error)}"
+        raise ModelError(what, where=_PROGRAM, fix=fix) from error
 
 
 def _refuse_state(program: Any) -> None:
@@ -214,7 +222,18 @@ def _scatter(given: dict[str, Any], emit: Emit) -> relax.Var:
     else:
         value = relax.const(given["value"], str(data.ty.dtype))
         source = emit(op.broadcast_to(value, shape))
-    return emit(op.scatter_elements(data, not_below_zero(index, emit), source, given["dim"]))
+    kind = _REDUCTIONS[given.get("reduce", "update")]
+    index = not_below_zero(index, emit)
+    return emit(op.scatter_elements(data, index, source, given["dim"], kind))
+
+
+def _scatter_reduce(given: dict[str, Any], emit: Emit) -> relax.Var:
+    reduce = given.setdefault("reduce", "sum")  # scatter_add has no argument for it
+    if reduce not in _REDUCTIONS or not given.get("include_self", True):
+        what = f"scatter_reduce of {reduce!r} with include_self={given.get('include_self', True)}"
+        fix = "use sum, prod, amin or amax, with include_self=True"
+        raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
+    return _scatter(given, emit)
 
 
 def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
@@ -237,6 +256,47 @@ def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
         return made
     order = [*range(new, new + before), *range(new), *range(new + before, made.ty.ndim)]
     return emit(op.permute_dims(made, order))
+
+
+def _index_put(given: dict[str, Any], emit: Emit) -> relax.Var:
+    """Write values to the front axes with `scatter_nd`, after a transposition."""
+    data, values = given["self"], given["values"]
+    placed = {axis: index for axis, index in enumerate(given["indices"]) if index is not None}
+    if any(str(index.ty.dtype) == "bool" for index in placed.values()):
+        mask, single = placed.get(0), all(static(size) == 1 for size in values.ty.shape.values)
+        if len(placed) > 1 or mask is None or given["accumulate"] or not single:
+            what = "TVM cannot write to a mask: the number of values depends on the mask"
+            raise UnsupportedOperatorError(what, where=_PROGRAM, fix="use torch.where, or indices")
+        mask = op.reshape(mask, [*mask.ty.shape.values, *[1] * (data.ty.ndim - mask.ty.ndim)])
+        return emit(op.where(mask, op.reshape(values, []), data))
+    if len(placed) == data.ty.ndim and all(index.ty.ndim == 1 for index in placed.values()):
+        indices = relax.Tuple(list(placed.values()))
+        return emit(op.index_put(data, indices, values, given["accumulate"]))
+    sizes = [static(size) for size in data.ty.shape.values]
+    shapes: list[Any] = [[static(n) for n in one.ty.shape.values] for one in placed.values()]
+    if None in itertools.chain(sizes, *shapes):
+        what, fix = "index_put of a size that is known at run time", "export with static sizes"
+        raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
+    axes, whole = list(placed), list(np.broadcast_shapes(*map(tuple, shapes)))
+    rest = [axis for axis in range(len(sizes)) if axis not in placed]
+    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    others = [sizes[axis] for axis in rest]
+    values = emit(op.broadcast_to(values, [*others[:before], *whole, *others[before:]]))
+    moved = range(before, before + len(whole))
+    values = op.permute_dims(
+        values, [*moved, *(n for n in range(values.ty.ndim) if n not in moved)]
+    )
+    parts = []
+    for axis, index in placed.items():
+        index = emit(op.astype(index, "int64"))
+        counted = op.add(index, relax.const(sizes[axis], "int64"))
+        index = op.where(op.less(index, relax.const(0, "int64")), counted, index)
+        parts.append(op.broadcast_to(index, whole))
+    index = not_below_zero(emit(op.stack(parts, -1)), emit)
+    order = [*axes, *rest]
+    mode = "add" if given["accumulate"] else "update"
+    made = op.scatter_nd(emit(op.permute_dims(data, order)), index, emit(values), mode)
+    return emit(op.permute_dims(made, [order.index(axis) for axis in range(len(order))]))
 
 
 def _grid_sample(given: dict[str, Any], emit: Emit) -> relax.Var:
@@ -266,6 +326,9 @@ _INDEX_CONVERTERS = {
     "gather.default": _converter(_gather),
     "scatter.src": _converter(_scatter),
     "scatter.value": _converter(_scatter),
+    "scatter_add.default": _converter(_scatter_reduce),
+    "scatter_reduce.two": _converter(_scatter_reduce),
     "index.Tensor": _converter(_index),
+    "index_put.default": _converter(_index_put),
     "grid_sampler_2d.default": _converter(_grid_sample),
 }

@@ -1,22 +1,26 @@
 """Converters of PyTorch operators that upstream's importer converts wrongly or lacks.
 
-Upstream divides integers as integers, ignores ``alpha`` of sums, the scales of elu (which is also
-selu), ``divisor_override`` of average pooling and ``antialias``, takes other pixels for nearest
-interpolation, and returns zeros as the indices of maximum pooling.
+Upstream computes in the dtype of the first operand instead of the dtype of the result, and matrix
+products in float32. It ignores ``alpha`` of sums, the scales of elu (which is also selu),
+``divisor_override`` of average pooling and ``antialias``, takes other pixels for interpolation by
+a factor, and returns zeros as the indices of maximum pooling.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from tvm import relax
+from tvm.ir import PrimType
 from tvm.relax import op
 
 from ..errors import UnsupportedOperatorError
 
-__all__ = ["CONVERTERS", "arguments"]
+__all__ = ["CONVERTERS", "arguments", "dtype_of", "refused"]
 
 
 def arguments(node: Any) -> dict[str, Any]:
@@ -26,26 +30,178 @@ def arguments(node: Any) -> dict[str, Any]:
     return {**defaults, **dict(zip(defaults, node.args, strict=False)), **node.kwargs}
 
 
-def _refused(node: Any, what: str, fix: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(what, where=f"node {node.name!r}, aten.{node.target}", fix=fix)
+def refused(node: Any, what: str, fix: str) -> UnsupportedOperatorError:
+    """Return the error for a node that cannot be right."""
+    return UnsupportedOperatorError(what, where=f"node {node.name!r}, {node.target}", fix=fix)
 
 
-def _operand(value: Any, node: Any, importer: Any) -> relax.Expr:
-    """Return a tensor or a number in the dtype of the node's result."""
-    dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+def dtype_of(value: Any) -> str:
+    """Return Relax's name of the dtype of a PyTorch tensor or dtype."""
+    return str(getattr(value, "dtype", value)).removeprefix("torch.")
+
+
+def _operand(value: Any, node: Any, importer: Any, dtype: str = "") -> relax.Expr:
+    """Return a tensor or a number in a dtype, by default that of the node's result."""
+    dtype = dtype or dtype_of(node.meta["val"])
     if isinstance(value, (bool, int, float)):
         return relax.const(value, dtype)
-    found = importer.env[value]
+    found = importer._retrieve_args(value)
+    if isinstance(getattr(found, "ty", None), PrimType):  # a size that is known at run time
+        tensor: relax.Expr = importer._prim_value_to_scalar_tensor(found, dtype)
+        return tensor
     return found if str(found.ty.dtype) == dtype else op.astype(found, dtype)
 
 
-def _combined(combine: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
-    """Convert a division, or a sum or difference whose second operand is scaled by ``alpha``."""
-    given = arguments(node)
-    left, right = (_operand(given[name], node, importer) for name in ("self", "other"))
+def _by_upstream(node: Any, importer: Any) -> relax.Var:
+    converted: relax.Var = importer.create_convert_map()[node.target.__name__](node)
+    return converted
+
+
+def _converted_from(dtype: Callable[[Any], str], node: Any, importer: Any) -> relax.Var:
+    """Convert a node by upstream, after a cast of its tensors to a dtype."""
+    kept = dict(importer.env)
+    for source in node.all_input_nodes:
+        if isinstance(getattr(kept[source], "ty", None), relax.TensorType):
+            cast = _operand(source, node, importer, dtype(node.meta["val"]))
+            if cast is not kept[source]:
+                importer.env[source] = importer.block_builder.emit(cast)
+    try:
+        return _by_upstream(node, importer)
+    finally:
+        importer.env.update(kept)
+
+
+def _cumulative(node: Any, importer: Any) -> relax.Var:
+    if node.meta["val"].dim():
+        return _converted_from(dtype_of, node, importer)
+    return importer.block_builder.emit(_operand(node.args[0], node, importer))
+
+
+def _elementwise(combine: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
+    """Convert a function of two operands in the dtype of its result; ``alpha`` scales the second.
+
+    Bools are computed as integers, whose result is true where it is not 0.
+    """
+    given, made = arguments(node), dtype_of(node.meta["val"])
+    dtype = "int8" if made == "bool" else made
+    left, right = (_operand(value, node, importer, dtype) for value in list(given.values())[:2])
     if (scale := given.get("alpha", 1)) != 1:
-        right = op.multiply(right, _operand(scale, node, importer))
-    return importer.block_builder.emit(combine(left, right))
+        right = op.multiply(right, _operand(scale, node, importer, dtype))
+    result = combine(left, right)
+    return importer.block_builder.emit(result if dtype == made else op.astype(result, made))
+
+
+def _compared(compare: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
+    """Compare two operands in the dtype to which PyTorch promotes them."""
+    import torch
+
+    values = [value.meta["val"] if hasattr(value, "meta") else value for value in node.args]
+    dtype = dtype_of(torch.result_type(*values))
+    dtype = "int8" if dtype == "bool" else dtype
+    operands = (_operand(value, node, importer, dtype) for value in node.args)
+    return importer.block_builder.emit(compare(*operands))
+
+
+def _rounded_division(node: Any, importer: Any) -> relax.Var:
+    """Convert a division that rounds down or to zero as PyTorch does, from the remainder.
+
+    A quotient such as 1 / 0.1 is rounded up to a whole number, but 0.1 is above a tenth.
+    """
+    a, b = (_operand(value, node, importer) for value in node.args[:2])
+    mode, emit = node.kwargs["rounding_mode"], importer.block_builder.emit
+    if "float" not in (dtype := dtype_of(node.meta["val"])):
+        return emit({"floor": op.floor_divide, "trunc": op.divide}[mode](a, b))
+    quotient = emit(op.divide(a, b))
+    if mode == "trunc":
+        return emit(op.trunc(quotient))
+    zero, one, half = (relax.const(value, dtype) for value in (0, 1, 0.5))
+    rest = emit(op.mod(a, b))
+    below = op.not_equal(op.less(b, zero).astype("int8"), op.less(rest, zero).astype("int8"))
+    down = op.logical_and(op.not_equal(rest, zero), below)
+    whole = op.divide(op.subtract(a, rest), b)
+    whole = emit(op.where(down, op.subtract(whole, one), whole))
+    floor = emit(op.floor(whole))
+    near = op.where(op.greater(op.subtract(whole, floor), half), op.add(floor, one), floor)
+    return emit(op.where(op.equal(b, zero), quotient, near))
+
+
+def _power(node: Any, importer: Any) -> relax.Var:
+    if "float" in dtype_of(node.meta["val"]):
+        return _elementwise(op.power, node, importer)
+    if isinstance(exponent := node.args[1], int) and exponent >= 0:
+        return _by_upstream(node, importer)
+    raise refused(node, "an integer power that is not a constant", "compute it in float")
+
+
+def _clamp(node: Any, importer: Any) -> relax.Var:
+    given, emit = arguments(node), importer.block_builder.emit
+    bounds, x = [given["min"], given["max"]], _operand(node.args[0], node, importer)
+    numbers = all(isinstance(bound, (int, float, type(None))) for bound in bounds)
+    if numbers and "float" in dtype_of(node.meta["val"]):
+        low, high = (
+            limit if bound is None else bound
+            for bound, limit in zip(bounds, (-math.inf, math.inf), strict=True)
+        )
+        return emit(op.clip(x, low, high))
+    for limit, bound in zip((op.maximum, op.minimum), bounds, strict=True):
+        x = x if bound is None else limit(x, _operand(bound, node, importer))
+    return emit(x)
+
+
+def _chosen(node: Any, importer: Any) -> relax.Var:
+    condition = _operand(node.args[0], node, importer, "bool")
+    chosen = (_operand(value, node, importer) for value in node.args[1:])
+    return importer.block_builder.emit(op.where(condition, *chosen))
+
+
+def _product(node: Any, importer: Any) -> relax.Var:
+    """Convert a matrix product, added to a first operand if there are three."""
+    given, dtype = arguments(node), dtype_of(node.meta["val"])
+    *bias, a, b = (
+        _operand(value, node, importer) for value in list(given.values())[: len(node.args)]
+    )
+    made = op.matmul(a, b, out_dtype=dtype)
+    for value, name in ((made, "alpha"), *((x, "beta") for x in bias)):
+        scaled = value
+        if given.get(name, 1) != 1:
+            scaled = op.multiply(value, _operand(given[name], node, importer))
+        made = scaled if value is made else op.add(scaled, made)
+    return importer.block_builder.emit(made)
+
+
+def _any(node: Any, importer: Any) -> relax.Var:
+    given = arguments(node)
+    whole = op.astype(_operand(node.args[0], node, importer, "bool"), "int8")
+    made = op.max(whole, given.get("dim"), given.get("keepdim", False))
+    return importer.block_builder.emit(op.astype(made, "bool"))
+
+
+def _group_norm(node: Any, importer: Any) -> relax.Var:
+    given, x = arguments(node), importer.env[node.args[0]]
+    scale, offset = (
+        relax.const(np.full(given["C"], filled), x.ty.dtype)
+        if given[name] is None
+        else importer.env[given[name]]
+        for name, filled in (("weight", 1), ("bias", 0))
+    )
+    axes = list(range(2, x.ty.ndim))
+    made = op.nn.group_norm(x, scale, offset, given["group"], 1, axes, given["eps"])
+    return importer.block_builder.emit(made)
+
+
+def _adaptive_max_pool(node: Any, importer: Any) -> relax.Var:
+    """Take the maximum of each section, one axis after the other."""
+    if any(user.args[1] == 1 and user.users for user in node.users):
+        raise refused(node, "the indices of adaptive maximum pooling", "use the values only")
+    x, sizes = importer.env[node.args[0]], node.args[1]
+    for axis, count in enumerate(sizes, x.ty.ndim - len(sizes)):
+        size = int(node.args[0].meta["val"].shape[axis])
+        ends = [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
+        parts = [op.strided_slice(x, [axis], [start], [end]) for start, end in ends]
+        x = importer.block_builder.emit(
+            op.concat([op.max(part, axis, True) for part in parts], axis)
+        )
+    return importer.block_builder.emit(relax.Tuple([x, op.zeros_like(x)]))
 
 
 def _elu(node: Any, importer: Any) -> relax.Var:
@@ -74,7 +230,7 @@ def _nearest(node: Any, importer: Any) -> relax.Var:
         converted: relax.Var = importer._upsample_nearest2d(node)  # right for whole ratios
         return converted
     if not static:
-        raise _refused(node, "nearest interpolation to an open size", "export with static sizes")
+        raise refused(node, "nearest interpolation to an open size", "export with static sizes")
     x = importer.env[node.args[0]]
     for axis in (0, 1):
         line = torch.arange(float(sizes[axis]))[None, None]
@@ -87,14 +243,14 @@ def _nearest(node: Any, importer: Any) -> relax.Var:
 def _max_pool(node: Any, importer: Any) -> relax.Var:
     if any(user.args[1] == 1 and user.users for user in node.users):
         fix = "use the values only, without return_indices"
-        raise _refused(node, "the indices of max_pool2d", fix)
+        raise refused(node, "the indices of max_pool2d", fix)
     converted: relax.Var = importer._max_pool2d_with_indices(node)
     return converted
 
 
 def _average_pool(node: Any, importer: Any) -> relax.Var:
     if arguments(node)["divisor_override"] is not None:
-        raise _refused(node, "avg_pool2d with divisor_override", "multiply the mean by a factor")
+        raise refused(node, "avg_pool2d with divisor_override", "multiply the mean by a factor")
     converted: relax.Var = importer._avg_pool2d(node)
     return converted
 
@@ -106,8 +262,101 @@ def _reduced(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> rel
     return importer.block_builder.emit(reduce(x, axes, given["keepdim"]))
 
 
-def _antialiased(node: Any, _: Any) -> relax.Var:
-    raise _refused(node, "interpolate with antialias=True", "use antialias=False")
+def _interpolated(exact: bool, node: Any, importer: Any) -> relax.Var:
+    """Convert linear and cubic interpolation; `exact` if upstream's form can be right.
+
+    Upstream takes the ratio of the sizes instead of a given factor, and ignores ``antialias``.
+    PyTorch's own weights are the results of interpolating the columns of a unit matrix.
+    """
+    import torch
+
+    value, made = node.args[0].meta["val"], node.meta["val"]
+    sizes = [*value.shape[2:], *made.shape[2:]]
+    given = arguments(node)
+    factors = given.get("scale_factors")
+    ratios = [sizes[2] / sizes[0], sizes[3] / sizes[1]] if factors else None
+    if exact and (given["align_corners"] or ratios == factors):
+        return _by_upstream(node, importer)
+    if not all(isinstance(size, int) for size in sizes):
+        raise refused(node, "interpolation of an open size", "export with static sizes")
+    emit, x = importer.block_builder.emit, importer.env[node.args[0]]
+    for axis, (size, count) in enumerate(zip(sizes[:2], sizes[2:], strict=True)):
+        other = dict(given)
+        # PyTorch interpolates images of one column otherwise, so these have two rows or columns.
+        if given.get("output_size") is not None:
+            other["output_size"] = [count, 2] if axis == 0 else [2, count]
+        if factors is not None:
+            other["scale_factors"] = [factors[0], 1.0] if axis == 0 else [1.0, factors[1]]
+        for name in {"scales_h", "scales_w"} & {*other}:
+            other[name] = given[name] if name == ("scales_h", "scales_w")[axis] else None
+        unit = torch.eye(size)[:, None, :, None].expand(size, 1, size, 2)
+        unit = unit if axis == 0 else unit.transpose(2, 3)
+        other[next(iter(other))] = unit.contiguous()
+        weights = node.target(**other).select(3 - axis, 0).reshape(size, count).numpy()
+        matrix = relax.const(weights.T.copy() if axis == 0 else weights.copy(), x.ty.dtype)
+        x = emit(op.matmul(*((matrix, x) if axis == 0 else (x, matrix))))
+    return x
+
+
+def _extreme(values: Any, places: Any, node: Any, importer: Any) -> relax.Var:
+    given, x = arguments(node), importer.env[node.args[0]]
+    parts = [reduce(x, given["dim"], given["keepdim"]) for reduce in (values, places)]
+    return importer.block_builder.emit(relax.Tuple(parts))
+
+
+def _sorted(node: Any, importer: Any) -> relax.Var:
+    given, x = arguments(node), importer.env[node.args[0]]
+    places = op.argsort(x, given["dim"], given["descending"], "int64")
+    places = importer.block_builder.emit(places)
+    values = op.gather_elements(x, places, given["dim"])
+    return importer.block_builder.emit(relax.Tuple([values, places]))
+
+
+def _windows(node: Any, importer: Any) -> relax.Var:
+    """Convert unfold, which takes windows of an axis and puts their elements last."""
+    x, (axis, size, step) = importer.env[node.args[0]], node.args[1:]
+    axis %= x.ty.ndim
+    count = node.meta["val"].shape[axis]
+    if not isinstance(count, int):
+        raise refused(node, "unfold of an open size", "export with static sizes")
+    places = np.arange(count)[:, None] * step + np.arange(size)
+    taken = importer.block_builder.emit(op.take(x, relax.const(places), axis))
+    order = [n for n in range(taken.ty.ndim) if n != axis + 1]
+    return importer.block_builder.emit(op.permute_dims(taken, [*order, axis + 1]))
+
+
+def _random(node: Any, importer: Any) -> relax.Var:
+    if node.target.__name__ == "native_dropout.default" and not node.args[2]:
+        return _by_upstream(node, importer)
+    fix = "export module.eval(), and pass random numbers as an input"
+    raise refused(node, "random numbers, which differ at each call", fix)
+
+
+def _inverse_of_erf(node: Any, importer: Any) -> relax.Var:
+    """Approximate the inverse of erf by Winitzki's formula, then by three steps of Halley."""
+    y, emit = _operand(node.args[0], node, importer), importer.block_builder.emit
+    one, two = (_operand(number, node, importer) for number in (1, 2))
+    a = _operand(0.147, node, importer)
+    log = emit(op.log(op.multiply(op.subtract(one, y), op.add(one, y))))
+    first = emit(op.add(_operand(2 / (math.pi * 0.147), node, importer), log / two))
+    inner = emit(op.subtract(op.sqrt(op.subtract(op.multiply(first, first), log / a)), first))
+    x = emit(op.multiply(op.sign(y), op.sqrt(inner)))
+    for _ in range(3):
+        slope = _operand(2 / math.sqrt(math.pi), node, importer)
+        step = op.divide(op.subtract(op.erf(x), y), op.multiply(slope, op.exp(-(x * x))))
+        x = emit(op.subtract(x, op.divide(step, op.add(one, op.multiply(x, step)))))
+    whole = op.equal(op.abs(y), one)
+    return emit(op.where(whole, op.multiply(y, _operand(math.inf, node, importer)), x))
+
+
+def _leaky(node: Any, importer: Any) -> relax.Var:
+    """Convert rrelu, whose slope is the mean of its bounds if the module is not in training."""
+    given = arguments(node)
+    if given["training"]:
+        raise refused(node, "rrelu in training", "export module.eval()")
+    slope = (given["lower"] + given["upper"]) / 2
+    x = op.nn.leakyrelu(importer.env[node.args[0]], slope)
+    return importer.block_builder.emit(relax.Tuple([x, x]))
 
 
 #: By the names that upstream's importer looks up.
@@ -116,12 +365,79 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "upsample_nearest2d.vec": _nearest,
     "max_pool2d_with_indices.default": _max_pool,
     "avg_pool2d.default": _average_pool,
-    "_upsample_bilinear2d_aa.default": _antialiased,
-    "_upsample_bicubic2d_aa.default": _antialiased,
+    "upsample_bilinear2d.vec": partial(_interpolated, True),
+    "upsample_bicubic2d.vec": partial(_interpolated, True),
+    "_upsample_bilinear2d_aa.default": partial(_interpolated, False),
+    "_upsample_bicubic2d_aa.default": partial(_interpolated, False),
+    "sort.stable": _sorted,
+    "unfold.default": _windows,
+    "erfinv.default": _inverse_of_erf,
+    "bernoulli.p": _random,
+    "exponential.default": _random,
+    "native_dropout.default": _random,
+    "randn.default": _random,
+    "randn_like.default": _random,
+    "rrelu_with_noise_functional.default": _leaky,
+    "cumsum.default": _cumulative,
+    "cumprod.default": _cumulative,
     "amax.default": partial(_reduced, op.max),
     "amin.default": partial(_reduced, op.min),
     "prod.dim_int": partial(_reduced, op.prod),
+    "div.Tensor_mode": _rounded_division,
+    "pow.Tensor_Scalar": _power,
+    "pow.Tensor_Tensor": _power,
+    "pow.Scalar": _power,
+    "clamp.default": _clamp,
+    "clamp.Tensor": _clamp,
+    "where.self": _chosen,
+    "mm.default": _product,
+    "bmm.default": _product,
+    "addmm.default": _product,
+    "baddbmm.default": _product,
+    "max.dim": partial(_extreme, op.max, op.argmax),
+    "min.dim": partial(_extreme, op.min, op.argmin),
+    "any.default": _any,
+    "any.dim": _any,
+    "any.dims": _any,
+    "native_group_norm.default": _group_norm,
+    "adaptive_max_pool2d.default": _adaptive_max_pool,
+    "adaptive_max_pool3d.default": _adaptive_max_pool,
 }
-for _name, _combine in {"add": op.add, "sub": op.subtract, "div": op.divide}.items():
-    for _kind in ("Tensor", "Scalar"):
-        CONVERTERS[f"{_name}.{_kind}"] = partial(_combined, _combine)
+_KINDS = ("default", "Scalar", "Tensor", "Tensor_Scalar", "Tensor_Tensor", "other")
+for _names, _combine in {
+    "add": op.add,
+    "sub": op.subtract,
+    "mul": op.multiply,
+    "div": op.divide,
+    "maximum max": op.maximum,
+    "minimum min": op.minimum,
+    "fmod": op.mod,
+    "remainder": op.floor_mod,
+    "atan2": op.atan2,
+    "bitwise_and __and__": op.bitwise_and,
+    "bitwise_or __or__": op.bitwise_or,
+    "bitwise_xor __xor__": op.bitwise_xor,
+    "bitwise_left_shift __lshift__": op.left_shift,
+    "bitwise_right_shift __rshift__": op.right_shift,
+}.items():
+    for _name in _names.split():
+        # The maximum and the minimum of one tensor are named max.default and min.default.
+        for _kind in _KINDS[1:] if _name in ("max", "min") else _KINDS:
+            CONVERTERS[f"{_name}.{_kind}"] = partial(_elementwise, _combine)
+for _name, _compare in {
+    "eq": op.equal,
+    "ne": op.not_equal,
+    "lt": op.less,
+    "le": op.less_equal,
+    "gt": op.greater,
+    "ge": op.greater_equal,
+}.items():
+    for _kind in ("Scalar", "Tensor"):
+        CONVERTERS[f"{_name}.{_kind}"] = partial(_compared, _compare)
+for _name in (
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1"),
+    *("log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
+    *("tan", "tanh", "prod", "sum", "mean"),
+):
+    for _kind in ("default", "dim_IntList", "dim"):
+        CONVERTERS[f"{_name}.{_kind}"] = partial(_converted_from, dtype_of)

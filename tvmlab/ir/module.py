@@ -94,14 +94,16 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
 def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
     """Return attributes that Relax needs, and that code for Relay omits or sets differently."""
     attrs = dict(func.attrs.items()) if func.attrs else {}
-    missing: dict[str, Any] = {
-        name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)
-    }
+    missing = _integers(attrs)
     if "Compiler" in attrs and "Codegen" not in attrs:
         missing["Codegen"] = attrs["Compiler"]
     if var.name_hint == "main" and "global_symbol" not in attrs:
         missing["global_symbol"] = "main"
     return missing
+
+
+def _integers(attrs: Any) -> dict[str, Any]:
+    return {name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)}
 
 
 def is_normal(func: relax.Function) -> bool:
@@ -193,7 +195,9 @@ def normal(
         for node in graph.post_order(body):
             graph.check_size(node, sizes)
         body = graph.transform(infer_type(body), change)
-        return graph.to_anf(list(func.params), body, func.attrs)
+        plain = _integers(func.attrs) if func.attrs else {}
+        attrs = ir.make_node("ir.DictAttrs", **{**func.attrs, **plain}) if plain else func.attrs
+        return graph.to_anf(list(func.params), body, attrs)
     except RelayError:
         raise
     except Exception as error:  # the inference of Relax raises many classes

@@ -112,6 +112,8 @@ def compare(
 ) -> Comparison:
     """Time several functions, interleaved: one sample of each per round.
 
+    To compare the values of a model layer by layer, use `tvmlab.compare`.
+
     Parameters
     ----------
     candidates : mapping of str to callable

@@ -1,0 +1,209 @@
+"""Converters between numbers: 8-bit floats, bits, shifts, powers and remainders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as upstream
+
+from .onnx_graphs import Attributes, GraphImporter, Inputs, const
+
+__all__ = ["NUMBERS", "cast", "wide"]
+
+_SMALL_FLOATS = tuple(f"float8_{kind}" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
+# Types of less than a byte, and the powers of two, which TVM does not round as ONNX does.
+_REFUSED = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn", "float8_e8m0fnu"}
+
+
+def elementwise(
+    importer: GraphImporter, function: Callable[..., Any], *operands: relax.Expr
+) -> relax.Expr:
+    """Apply a function of TIR expressions to the elements of tensors of one shape."""
+
+    def body(*tensors: te.Tensor) -> te.Tensor:
+        return te.compute(tensors[0].shape, lambda *at: function(*(x(*at) for x in tensors)))
+
+    return importer.bb.emit_te(body, *operands, primfunc_name_hint=function.__name__.strip("_"))
+
+
+def cast(importer: GraphImporter, x: relax.Expr, dtype: str, how: Attributes) -> relax.Expr:
+    """Convert a tensor to a dtype, rounding to 8-bit floats as ONNX defines."""
+    given = str(x.ty.dtype)
+    if {given, dtype} & _REFUSED:
+        raise importer.unsupported(f"of {given} to {dtype}", "use another dtype")
+    if given in _SMALL_FLOATS:
+        values = np.arange(256, dtype="uint8").view(given).astype("float32")
+        codes = elementwise(importer, lambda v: tirx.reinterpret("uint8", v), x)
+        x = importer.bb.emit(op.take(const(values), op.astype(codes, "int32")))
+        given = "float32"
+    if dtype not in _SMALL_FLOATS:
+        return importer.by_upstream("Cast", [x], {"to": dtype})
+    x = importer.bb.emit(op.astype(x, "float32"))
+    return elementwise(importer, _floats(dtype, how), x)
+
+
+def _as_float(bits: Any) -> Any:
+    return tirx.reinterpret("float32", bits.astype("uint32"))
+
+
+def _floats(dtype: str, how: Attributes) -> Callable[[Any], Any]:
+    """Return a function that rounds a float32 number to an 8-bit float."""
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    mantissa, low = int(info.nmant), int(info.minexp)
+    top = int(np.array(info.max, dtype).view("uint8"))
+    saturate = how.get("saturate", 1)
+    unsigned = "fnuz" in dtype  # without a negative zero, whose code means NaN
+    nan = int(np.array(np.nan, dtype).view("uint8")) & (0xFF if unsigned else 0x7F)
+    over = top if saturate else (0x7C if dtype == "float8_e5m2" else nan)
+
+    def to_float8(x: Any) -> Any:
+        bits = tirx.reinterpret("uint32", x).astype("int32")
+        size = bits & tirx.const(0x7FFFFFFF, "int32")
+        exponent = tirx.max((size >> 23) - 127, low)
+        scale = _as_float((127 + mantissa - exponent) << 23)
+        steps = tirx.nearbyint(_as_float(size) * scale).astype("int32")
+        code = ((exponent - low) << mantissa) + steps
+        code = tirx.Select(tirx.any(code > top, exponent > 100), over, code)
+        sign = (bits >> 24) & 0x80
+        sign = tirx.Select(code == 0, 0, sign) if unsigned else sign
+        code = code | tirx.Select(code == nan, 0, sign) if unsigned else code | sign
+        code = tirx.Select(size > 0x7F800000, nan, code)
+        return tirx.reinterpret(dtype, code.astype("uint8"))
+
+    return to_float8
+
+
+def _cast(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    x, dtype = inputs[0], upstream.get_type(attributes["to"])
+    if isinstance(x, relax.Expr) and isinstance(x.ty, relax.TensorType):
+        return cast(importer, x, dtype, attributes)
+    return importer.by_upstream("Cast", inputs, attributes)
+
+
+def _cast_like(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    return _cast(importer, inputs, {**attributes, "to": str(inputs[1].ty.dtype)})
+
+
+def _bit_cast(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    dtype = upstream.get_type(attributes["to"])
+    if "bool" in (dtype, str(inputs[0].ty.dtype)):
+        return importer.by_upstream("Cast", inputs, {"to": dtype})
+
+    def bits(x: Any) -> Any:
+        return tirx.reinterpret(dtype, x)
+
+    return elementwise(importer, bits, inputs[0])
+
+
+def _pow(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    """Compute in the wider type; integer powers of integers by squaring."""
+    x, y = inputs
+    kind = str(x.ty.dtype)
+    if str(y.ty.dtype) == kind and "float" in kind:
+        return importer.by_upstream("Pow", inputs, attributes)
+    if "float" in kind:
+        return op.power(x, op.astype(y, kind))
+    if "float" in str(y.ty.dtype):
+        return cast(
+            importer, importer.bb.emit(op.power(op.astype(x, str(y.ty.dtype)), y)), kind, {}
+        )
+    emit = importer.bb.emit
+    exponent, base = emit(op.astype(y, "int64")), emit(op.astype(x, "int64"))
+    one, result = const(np.int64(1)), const(np.int64(1))
+    for _ in range(6):  # exponents from 64 on overflow, except those of -1, 0 and 1
+        odd = op.equal(op.bitwise_and(exponent, one), one)
+        result = emit(op.multiply(result, op.where(odd, base, one)))
+        base, exponent = emit(op.multiply(base, base)), emit(op.right_shift(exponent, one))
+    return op.astype(result, kind)
+
+
+def _mod(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    """Compute the remainder; with fmod, of the dividend's sign, as in C."""
+    x, y = inputs
+    kind = str(x.ty.dtype)
+    emit = importer.bb.emit
+    if "float" not in kind and not attributes.get("fmod", 0):
+        return importer.by_upstream("Mod", inputs, attributes)
+    if "float" not in kind:
+        wide_x, wide_y = (emit(op.astype(v, "int64")) for v in (x, y))
+        rest = emit(op.mod(op.abs(wide_x), op.abs(wide_y)))
+        below = op.less(wide_x, const(np.int64(0)))
+        return op.astype(op.where(below, op.negative(rest), rest), kind)
+    x, y = (emit(op.astype(v, "float64")) for v in (x, y))
+    nil, nan = const(np.float64(0)), const(np.float64(np.nan))
+    size = emit(op.abs(y))
+    rest = emit(op.mod(op.abs(x), size))
+    rest = emit(op.where(op.isinf(y), op.abs(x), rest))
+    rest = emit(op.where(op.less(x, nil), op.negative(rest), rest))
+    if not attributes.get("fmod", 0):  # of the divisor's sign
+        other = op.less(op.multiply(op.sign(rest), op.sign(y)), nil)
+        rest = emit(op.where(other, op.add(rest, y), rest))
+    bad = op.logical_or(op.isinf(x), op.logical_or(op.isnan(x), op.isnan(y)))
+    bad = op.logical_or(bad, op.equal(y, nil))
+    return op.astype(op.where(bad, nan, rest), kind)
+
+
+def _shift(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    """Shift bits; a shift beyond the width leaves none, or the sign."""
+    x, y = inputs
+    kind, left = str(x.ty.dtype), attributes["direction"] == b"LEFT"
+    bits = int(kind.lstrip("uint"))
+    emit = importer.bb.emit
+    width, nil = const(np.array(bits, kind)), const(np.array(0, kind))
+    inside = op.less(y, width)
+    if kind.startswith("int"):
+        inside = op.logical_and(inside, op.greater_equal(y, nil))
+    inside = emit(inside)
+    safe = emit(op.where(inside, y, nil))
+    made = emit((op.left_shift if left else op.right_shift)(x, safe))
+    beyond = nil
+    if kind.startswith("int") and not left:
+        beyond = op.where(op.less(x, nil), const(np.array(-1, kind)), nil)
+    return op.where(inside, made, beyond)
+
+
+def wide(kind: str) -> Callable[..., Any]:
+    """Make a converter that computes 16-bit floats in float32, as other runtimes do."""
+
+    def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+        dtype = str(inputs[0].ty.dtype)
+        if dtype not in ("float16", "bfloat16"):
+            return importer.by_upstream(kind, inputs, attributes)
+        given = [x if x is None else importer.bb.emit(op.astype(x, "float32")) for x in inputs]
+        return op.astype(importer.by_upstream(kind, given, attributes), dtype)
+
+    return convert
+
+
+def _extreme(kind: str, choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a converter for the largest or smallest of tensors; NaN if one of them is NaN."""
+
+    def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+        if len(inputs) == 1 or "float" not in str(inputs[0].ty.dtype):
+            return importer.by_upstream(kind, inputs, attributes)
+        made, *others = inputs
+        for other in others:
+            # A comparison with NaN is false, and `other` NaN is the sum's NaN.
+            best = op.where(choose(made, other), made, op.where(op.isnan(made), made, other))
+            made = importer.bb.emit(best)
+        return made
+
+    return convert
+
+
+#: The converters of this module.
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "BitCast": _bit_cast,
+    "BitShift": _shift,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Max": _extreme("Max", op.greater),
+    "Min": _extreme("Min", op.less),
+    "Mod": _mod,
+    "Pow": _pow,
+}

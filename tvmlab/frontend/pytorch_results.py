@@ -1,0 +1,113 @@
+"""PyTorch's dtypes and shapes for what converters return, and PyTorch's decompositions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tvm import relax
+from tvm.relax import op
+
+from ..indices.loops import static
+from .pytorch_converters import dtype_of, refused
+
+__all__ = ["checked", "decompositions"]
+
+ByNode = Callable[[Any, Any], relax.Expr]
+_HALF = ("float16", "bfloat16")
+# Operators that do not compute, so that they need no float32.
+_MOVES = {
+    *("alias.default", "cat.default", "clone.default", "expand.default", "permute.default"),
+    *(
+        "getitem",
+        "select.int",
+        "slice.Tensor",
+        "unsqueeze.default",
+        "view.default",
+        "_to_copy.default",
+    ),
+}
+
+
+def checked(
+    converters: Mapping[str, ByNode], upstream: Mapping[str, Callable[[Any], relax.Expr]]
+) -> dict[str, ByNode]:
+    """Return all converters, upstream's too, with a check of the dtype and the shape of results.
+
+    Operators of float16 and bfloat16 compute in float32 and round the result, as PyTorch's do on a
+    CPU. TVM's compiler can leave out the rounding to bfloat16 between two operators.
+    """
+    others = {kind: partial(_unbound, convert) for kind, convert in upstream.items()}
+    whole: dict[str, ByNode] = {**others, **converters}
+    return {kind: partial(_checked, convert) for kind, convert in whole.items()}
+
+
+def _unbound(convert: Callable[[Any], relax.Expr], node: Any, _: Any) -> relax.Expr:
+    return convert(node)
+
+
+def _in_float32(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
+    kept, value, emit = dict(importer.env), node.meta["val"], importer.block_builder.emit
+    values = value if isinstance(value, (tuple, list)) else [value]
+    for source in node.all_input_nodes:
+        if dtype_of(source.meta.get("val")) in _HALF:
+            importer.env[source] = emit(op.astype(kept[source], "float32"))
+    try:
+        node.meta["val"] = (
+            type(value)(v.float() for v in values) if values is value else value.float()
+        )
+        made = convert(node, importer)
+        if not isinstance(made.ty, relax.TupleType):
+            return emit(op.astype(made, dtype_of(values[0])))
+        fields = zip(made.ty.fields, values, strict=False)
+        parts = [op.astype(made[n], dtype_of(one)) for n, (_, one) in enumerate(fields)]
+        return emit(relax.Tuple(parts))
+    finally:
+        node.meta["val"] = value
+        importer.env.update(kept)
+
+
+def _checked(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, (tuple, list)) and value else value
+    if dtype_of(first) in _HALF and node.target.__name__ not in _MOVES:
+        made = _in_float32(convert, node, importer)
+    else:
+        made = convert(node, importer)
+    found = getattr(made, "ty", None)
+    found = found.fields[0] if isinstance(found, relax.TupleType) and len(found.fields) else found
+    if not hasattr(first, "shape") or not isinstance(found, relax.TensorType):
+        return made
+    shape = found.shape.values if isinstance(found.shape, relax.ShapeExpr) else first.shape
+    sizes = [static(size) for size in shape]
+    same = len(sizes) == len(first.shape) and all(
+        size == other
+        for size, other in zip(sizes, first.shape, strict=True)
+        if size is not None and isinstance(other, int)
+    )
+    if str(found.dtype) != dtype_of(first) or not same:
+        what = f"TVM computes {found}, but PyTorch {dtype_of(first)} of {tuple(first.shape)}"
+        raise refused(node, what, "use other operators or dtypes")
+    return made
+
+
+def decompositions() -> Any:
+    """Return PyTorch's table of decompositions, with a correction.
+
+    The decomposition of attention returns other strides than the operator, so that views of the
+    result fail.
+    """
+    import torch
+    from torch.export import default_decompositions
+
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    table = default_decompositions()
+    decompose = table[attention]
+
+    def decomposed(*inputs: Any, **options: Any) -> Any:
+        made, *others = decompose(*inputs, **options)
+        return made.transpose(1, 2).contiguous().transpose(1, 2), *others
+
+    table[attention] = decomposed
+    return table
