@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee image image-test lock clean
+.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench scoreboard referee image image-test lock clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -60,6 +60,9 @@ gallery: setup ## build the website from the committed outputs: build/gallery/ht
 
 bench: setup ## compare the speed with other runtimes (.venv/bin/pip install openvino adds OpenVINO)
 	@$(PY) scripts/bench.py $(ARGS)
+
+scoreboard: setup ## count the models that are imported and run correctly, in docs/scoreboard.md
+	@$(PY) scripts/scoreboard.py $(ARGS)
 
 referee: setup ## compare full-size quantized networks with LiteRT, ONNX Runtime and Relay
 	$(PY) -m pytest tests/referee --junitxml=build/referee.xml $(ARGS)
