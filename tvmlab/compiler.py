@@ -41,6 +41,9 @@ def compile(
     operators into one loop nest. For a CPU, the rules of `tvmlab.schedule` choose layouts and
     schedule every loop nest. `Executable.summary` lists the rule of each loop nest.
 
+    TVM's ``relu``, ``clip``, ``maximum``, ``minimum`` and ``sign`` of NaN return a number, where
+    NumPy, PyTorch and ONNX Runtime return NaN.
+
     Parameters
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc

@@ -382,6 +382,18 @@ def _is_inf(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     return found
 
 
+def _sequence_insert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    """Insert a tensor before the one at a position; upstream inserts after a negative one."""
+    parts, x, position = list(inputs[0]), inputs[1], inputs[2]
+    at = len(parts) if position is None else importer.value(position)
+    if at is None or not -len(parts) <= int(at) <= len(parts):
+        raise importer.unsupported(
+            "at a position that is not a constant of its range", "pass a constant"
+        )
+    parts.insert(int(at), x)
+    return relax.Tuple(parts)
+
+
 def _one_hot(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     indices, depth, values = inputs
     size, emit = importer.value(depth), importer.bb.emit
@@ -419,6 +431,7 @@ CONVERTERS: dict[str, Converter] = {
     "IsInf": _is_inf,
     "Mish": _mish,
     "OneHot": _one_hot,
+    "SequenceInsert": _sequence_insert,
     "Shape": _shape,
     **{kind: _linear(kind) for kind in ("QuantizeLinear", "DequantizeLinear")},
     **{kind: _window(kind) for kind in ("AveragePool", "Conv", "LpPool", "MaxPool")},

@@ -1,4 +1,4 @@
-"""The checks of notebooks 03, 04, 05, 06, 10 and 11: models, patterns, rewrites and regions."""
+"""The checks of notebooks 03 to 06 and 10 to 12: models, patterns, rewrites and regions."""
 
 from __future__ import annotations
 
@@ -378,3 +378,44 @@ def check_drop_one(simplified: Function) -> str:
     shown = judge.difference(*(mod["main"].script() for mod in plain))
     require(structural_equal(*plain), f"{why}\n{shown}")
     return "the multiplications by one are gone, and the doubling is left"
+
+
+@exercise
+def check_mish(convert: Function, model: Any) -> str:
+    """Check `convert`, the converter of the operator ``com.example::Mish``.
+
+    `model` makes an ONNX model with one such operator, of inputs of the shape (4, 5). It takes the
+    operator's attribute ``beta``.
+    """
+    x = np.linspace(-6, 6, 20, dtype="float32").reshape(4, 5)
+    for beta in (1.0, 2.0):
+        mod = load(model(beta), converters={"com.example::Mish": convert})
+        found = np.asarray(compile(mod)(x))
+        wanted = x * np.tanh(np.log1p(np.exp(beta * x)) / beta)
+        judge.same_values(found, wanted, f"the result for beta={beta:g}", tolerance=1e-4)
+    return "the operator is imported, and its attribute is used"
+
+
+@exercise
+def check_first_difference(first_difference: Function) -> str:
+    """Check `first_difference`, which names the first value that differs from its reference.
+
+    It takes a list of names, and two lists of arrays.
+    """
+    ones, far, bad = np.ones(4, "float32"), np.full(4, 1.5, "float32"), np.full(4, np.nan)
+    noise, spot, names = np.array([1, 1, 1, 1 + 1e-6], "float32"), np.eye(4)[0], ["a", "b", "c"]
+    cases = {
+        "if all values are equal": ([ones] * 3, [ones] * 3, None),
+        "if only rounding errors differ": ([noise] * 3, [ones] * 3, None),
+        "for large values with rounding errors": ([1e6 * noise] * 3, [1e6 * ones] * 3, None),
+        "if two values differ, the second more": ([ones, far, 9 * far], [ones] * 3, "b"),
+        "for small values": ([1e-6 * ones, 1e-6 * far, ones], [1e-6 * ones] * 2 + [ones], "b"),
+        "for a rounding error beside a zero": ([spot + 1e-7, ones, ones], [spot, ones, ones], None),
+        "if differences cancel": ([ones, ones, ones + spot - spot[::-1]], [ones] * 3, "c"),
+        "if a value is NaN": ([ones, bad, bad], [ones] * 3, "b"),
+    }
+    for what, (have, want, wanted) in cases.items():
+        with np.errstate(all="ignore"):
+            name = call(first_difference, names, have, want, returns=False)
+        require(name == wanted, f"{what}, it returns {name!r}, expected {wanted!r}")
+    return "rounding errors are left out, and NaN is found"
