@@ -76,7 +76,7 @@ def import_proto(
             warnings.simplefilter("ignore")
             _check(onnx, model, custom, where)
             sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
-            importer = CustomImporter(custom, model.graph, sizes, keep_params, where)
+            importer = CustomImporter(custom, sizes, keep_params, where)
             opset = next((o.version for o in model.opset_import if o.domain in _ONNX), 1)
             mod = named(importer.from_onnx(model.graph, opset), importer._nodes)
             normalize: Any = NormalizeIndices()

@@ -54,9 +54,8 @@ class Importer(GraphImporter):
     `quantized` is whether the model has quantized operators.
     """
 
-    def __init__(self, graph: Any, sizes: dict[str, list[Any]], keep_params: bool, where: str):
+    def __init__(self, sizes: dict[str, list[Any]], keep_params: bool, where: str):
         super().__init__(sizes, "float32", keep_params)
-        self.branches = any(node.op_type == "If" for node in graph.node)
         self.quantized = False
         self._where = where
 
@@ -149,9 +148,7 @@ def _plainly(
     """Quantize or dequantize by blocks, or to 8-bit floats, with plain operators."""
     x, emit = inputs[0], importer.bb.emit
     axis, block = attributes.get("axis", 1) % max(x.ty.ndim, 1), attributes.get("block_size", 0)
-    sizes, real = sizes_of(x), str(inputs[1].ty.dtype)
-    if sizes is None or None in sizes:
-        raise importer.unsupported("of unknown sizes", "give `shapes` to load")
+    sizes, real = importer.known_sizes(x), str(inputs[1].ty.dtype)
 
     def spread(value: Any) -> Any:
         if block:

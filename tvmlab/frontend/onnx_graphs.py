@@ -88,6 +88,7 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
     """
 
     node: Any = None
+    branches: bool  # whether the graph has an If outside of other subgraphs
     opset: int
     _nodes: dict[str, Any]
     _defining = 0
@@ -140,6 +141,13 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
         """Convert an operator with upstream's converter."""
         given = upstream.onnx_input(inputs)
         return self._convert_operator(kind, given, dict(attributes), self.opset)
+
+    def known_sizes(self, x: relax.Expr) -> list[int]:
+        """Return a tensor's sizes, which must be known."""
+        sizes = sizes_of(x)
+        if sizes is None or None in sizes:
+            raise self.unsupported("of unknown sizes", "give `shapes` to load")
+        return [size for size in sizes if size is not None]
 
     def value(self, x: relax.Expr) -> npt.NDArray[Any] | None:
         """Return the value of a constant or a weight, or None for a computed value."""
@@ -205,9 +213,8 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
         )
         if not plain:
             return None
-        if (
-            node.op_type.startswith(("Reduce", "Reshape", "Tri")) and not made[0].size
-        ):  # fails when it is saved
+        # TVM cannot save a constant without elements.
+        if node.op_type.startswith(("Reduce", "Reshape", "Tri")) and not made[0].size:
             raise self.unsupported("with a result without elements", "compute it outside")
         return [const(one) for one in made]
 

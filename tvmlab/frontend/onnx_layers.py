@@ -10,19 +10,9 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
-from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of
+from .onnx_graphs import Attributes, GraphImporter, Inputs, const
 
 __all__ = ["LAYERS"]
-
-_OPEN = ("of unknown sizes", "give `shapes` to load")
-
-
-def _known(importer: GraphImporter, x: relax.Expr) -> list[int]:
-    """Return a tensor's sizes, which must be known."""
-    sizes = sizes_of(x)
-    if sizes is None or None in sizes:
-        raise importer.unsupported(*_OPEN)
-    return [size for size in sizes if size is not None]
 
 
 def _dropout(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
@@ -60,8 +50,8 @@ def _conv_transpose(importer: GraphImporter, inputs: Inputs, attributes: Attribu
     """Turn an output shape into padding, because upstream ignores it."""
     if "output_shape" not in attributes:
         return importer.by_upstream("ConvTranspose", inputs, attributes)
-    sizes = _known(importer, inputs[0])[2:]
-    kernel = attributes.get("kernel_shape") or _known(importer, inputs[1])[2:]
+    sizes = importer.known_sizes(inputs[0])[2:]
+    kernel = attributes.get("kernel_shape") or importer.known_sizes(inputs[1])[2:]
     ones = [1] * len(sizes)
     strides, dilations = (attributes.get(name, ones) for name in ("strides", "dilations"))
     extra = list(attributes.get("output_padding", [0] * len(sizes)))
@@ -85,7 +75,7 @@ def _col2im(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     image, block = importer.value(image), importer.value(block)
     if image is None or block is None:
         raise importer.unsupported("with a shape computed at run time", "make it a constant")
-    batch, rows, _ = _known(importer, x)
+    batch, rows, _ = importer.known_sizes(x)
     rank, count = len(image), int(np.prod(block))
     strides, dilations = (attributes.get(n, [1] * rank) for n in ("strides", "dilations"))
     pads = attributes.get("pads", [0] * 2 * rank)
@@ -104,7 +94,7 @@ def _col2im(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
 
 def _space_to_depth(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     x, block = inputs[0], attributes["blocksize"]
-    n, c, h, w = _known(importer, x)
+    n, c, h, w = importer.known_sizes(x)
     split = op.reshape(x, [n, c, h // block, block, w // block, block])
     order = [0, 1, 3, 5, 2, 4] if attributes.get("mode") == b"CRD" else [0, 3, 5, 1, 2, 4]
     moved = op.permute_dims(split, order)
@@ -125,7 +115,7 @@ def _lp_normalization(importer: GraphImporter, inputs: Inputs, attributes: Attri
 def _eye_like(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     dtype = attributes.get("dtype")
     dtype = upstream.get_type(dtype) if dtype else str(inputs[0].ty.dtype)
-    rows, columns = _known(importer, inputs[0])
+    rows, columns = importer.known_sizes(inputs[0])
     return const(np.eye(rows, columns, attributes.get("k", 0), dtype=dtype))
 
 
@@ -137,15 +127,15 @@ def _line(importer: GraphImporter, values: Any, axis: int, rank: int) -> Any:
 def _moved(importer: GraphImporter, x: Any, places: Any, axis: int) -> Any:
     """Take the elements of `x` at `places` along an axis; `places` broadcasts to the result."""
     emit = importer.bb.emit
-    shape = _known(importer, x)
-    shape[axis] = _known(importer, places)[axis]
+    shape = importer.known_sizes(x)
+    shape[axis] = importer.known_sizes(places)[axis]
     return emit(op.gather_elements(x, emit(op.broadcast_to(places, shape)), axis))
 
 
 def _reverse_sequence(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     x, lengths = inputs
     time, batch = attributes.get("time_axis", 0), attributes.get("batch_axis", 1)
-    shape, emit = _known(importer, x), importer.bb.emit
+    shape, emit = importer.known_sizes(x), importer.bb.emit
     steps = _line(importer, const(np.arange(shape[time])), time, len(shape))
     ends = _line(importer, emit(op.astype(lengths, "int64")), batch, len(shape))
     back = op.subtract(op.subtract(ends, const(np.int64(1))), steps)
@@ -156,9 +146,9 @@ def _reverse_sequence(importer: GraphImporter, inputs: Inputs, attributes: Attri
 def _tensor_scatter(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     """Write each sequence's update into its cache, from a place of its own on."""
     cache, update, starts = inputs[0:3]
-    shape, emit = _known(importer, cache), importer.bb.emit
+    shape, emit = importer.known_sizes(cache), importer.bb.emit
     axis = attributes.get("axis", -2) % len(shape)
-    length, count = shape[axis], _known(importer, update)[axis]
+    length, count = shape[axis], importer.known_sizes(update)[axis]
     if starts is None:
         starts = const(np.zeros(shape[0], "int64"))
     steps = _line(importer, const(np.arange(length)), axis, len(shape))

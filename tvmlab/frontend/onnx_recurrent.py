@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of, unstacked
+from .onnx_graphs import Attributes, GraphImporter, Inputs, const, unstacked
 
 __all__ = ["RECURRENT"]
 
@@ -115,10 +115,8 @@ def _recurrent(kind: str) -> Callable[..., Any]:
         if batch_first:
             x = emit(op.permute_dims(x, [1, 0, 2]))
             initial = [h if h is None else emit(op.permute_dims(h, [1, 0, 2])) for h in initial]
-        sizes, hidden = sizes_of(x), (sizes_of(r) or [None])[-1]
-        if sizes is None or None in sizes or hidden is None:
-            raise importer.unsupported("of unknown sizes", "give `shapes` to load")
-        steps, batch, features = (int(size) for size in sizes if size is not None)
+        steps, batch, features = importer.known_sizes(x)
+        hidden = importer.known_sizes(r)[-1]
         dtype = str(x.ty.dtype)
         direction = attributes.get("direction", b"forward")
         late = bool(attributes.get("linear_before_reset", 0))

@@ -38,7 +38,7 @@ def _transform(
 
 def _fourier(importer: GraphImporter, x: Any, length: int | None, how: Attributes) -> Any:
     """Transform the last axis but one; the last one has the real and the imaginary part."""
-    *rest, n, parts = (size or 0 for size in sizes_of(x) or ())
+    *rest, n, parts = importer.known_sizes(x)
     inverse, onesided = bool(how.get("inverse")), bool(how.get("onesided"))
     length = length or (2 * (n - 1) if inverse and onesided else n)
     matrix = _transform(n, length, parts, inverse, onesided).astype(str(x.ty.dtype))
@@ -50,10 +50,7 @@ def _fourier(importer: GraphImporter, x: Any, length: int | None, how: Attribute
 
 def _dft(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     x, length, axis = inputs[0:3]
-    sizes = sizes_of(x)
-    if sizes is None or None in sizes:
-        raise importer.unsupported("of unknown sizes", "give `shapes` to load")
-    rank = len(sizes)
+    rank = len(importer.known_sizes(x))
     if importer.opset < 20:
         where = attributes.get("axis", 1)
     else:
@@ -67,9 +64,7 @@ def _dft(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any
 
 def _stft(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     x, step, window, length = inputs[0:4]
-    sizes = [size for size in sizes_of(x) or () if size is not None]
-    if len(sizes) != x.ty.ndim:
-        raise importer.unsupported("of unknown sizes", "give `shapes` to load")
+    sizes = importer.known_sizes(x)
     known = None if window is None else (sizes_of(window) or [None])[0]
     width = _number(importer, length, known, "a frame length")
     stride = _number(importer, step, None, "a frame step")
@@ -101,10 +96,9 @@ def _running(kind: str) -> Any:
         back = attributes.get("reverse", 0)
         x = emit(op.flip(x, axis)) if back else x
         if attributes.get("exclusive", 0):
-            if None in sizes:
-                raise importer.unsupported("of unknown sizes", "give `shapes` to load")
-            first = [1 if k == axis else size for k, size in enumerate(sizes)]
-            kept = emit(op.strided_slice(x, [axis], [0], [sizes[axis] - 1]))  # type: ignore
+            known = importer.known_sizes(x)
+            first = [1 if k == axis else size for k, size in enumerate(known)]
+            kept = emit(op.strided_slice(x, [axis], [0], [known[axis] - 1]))
             x = emit(op.concat([const(np.full(first, neutral, dtype)), kept], axis))
         made = emit(compute(x, axis, dtype))
         return emit(op.flip(made, axis)) if back else made

@@ -12,7 +12,7 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..indices.loops import static
 from .custom import Converter, convert, suggestion
 from .pytorch_converters import arguments
-from .pytorch_results import decompositions
+from .pytorch_results import decompositions, without_importer
 
 __all__ = ["FORM", "convert_map", "decomposed", "kept_by"]
 
@@ -52,7 +52,7 @@ def convert_map(
         names, kind = _names(node.target), node.target.__name__
         other = ours.get(kind)
         if other is None and kind in upstream:  # whose converters get only the node
-            other = partial(lambda convert, node, _: convert(node), upstream[kind])
+            other = partial(without_importer, upstream[kind])
         if not names.isdisjoint(custom):
             made[kind] = partial(_by_user, custom, other)
         elif not other or (names and min(names).partition("::")[0] not in _LIBRARIES):

@@ -12,21 +12,15 @@ from tvm.relax import op
 from ..indices.loops import static
 from .pytorch_converters import dtype_of, refused
 
-__all__ = ["checked", "decompositions"]
+__all__ = ["checked", "decompositions", "without_importer"]
 
 ByNode = Callable[[Any, Any], relax.Expr]
 _HALF = ("float16", "bfloat16")
 # Operators that do not compute, so that they need no float32.
 _MOVES = {
-    *("alias.default", "cat.default", "clone.default", "expand.default", "permute.default"),
-    *(
-        "getitem",
-        "select.int",
-        "slice.Tensor",
-        "unsqueeze.default",
-        "view.default",
-        "_to_copy.default",
-    ),
+    *("alias.default", "cat.default", "clone.default", "expand.default", "getitem"),
+    *("permute.default", "select.int", "slice.Tensor", "unsqueeze.default", "view.default"),
+    "_to_copy.default",
 }
 
 
@@ -38,12 +32,13 @@ def checked(
     Operators of float16 and bfloat16 compute in float32 and round the result, as PyTorch's do on a
     CPU. TVM's compiler can leave out the rounding to bfloat16 between two operators.
     """
-    others = {kind: partial(_unbound, convert) for kind, convert in upstream.items()}
+    others = {kind: partial(without_importer, convert) for kind, convert in upstream.items()}
     whole: dict[str, ByNode] = {**others, **converters}
     return {kind: partial(_checked, convert) for kind, convert in whole.items()}
 
 
-def _unbound(convert: Callable[[Any], relax.Expr], node: Any, _: Any) -> relax.Expr:
+def without_importer(convert: Callable[[Any], relax.Expr], node: Any, _: Any) -> relax.Expr:
+    """Call a converter of upstream's table, which gets only the node."""
     return convert(node)
 
 

@@ -129,7 +129,6 @@ def compare(
         The reference is of no known kind, or cannot run.
     """
     arrays, have, results = _run(mod, inputs)
-    operators = {name: operator for name, (operator, _) in have.items()}
     if isinstance(reference, ir.IRModule):
         _, values, wanted = _run(reference, arrays)
         want = {name: value for name, (_, value) in values.items()}
@@ -143,8 +142,8 @@ def compare(
         raise InputError(what, where="compare", fix="pass the model that was imported")
     names = [*(mod["main"].attrs or {}).get(OUTPUT_NAMES, map(str, range(len(results))))]
     rows = [
-        Row(name, operators[name], value.shape, _difference(value, want[name]))
-        for name, (_, value) in have.items()
+        Row(name, operator, value.shape, _difference(value, want[name]))
+        for name, (operator, value) in have.items()
         if name in want
     ]
     rows += [
