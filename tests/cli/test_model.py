@@ -170,7 +170,7 @@ def test_another_linker(program: Program) -> None:
     [
         (
             "compile dense.onnx --target 'bnns, llvm'",
-            "'bnns' is not known before a comma; known: npu",
+            "'bnns', before the comma, is not a known backend; known: npu",
         ),
         ("compile dense.onnx --target 'llvm -mcpuu=x'", "it has cl-opt"),
         ("compile dense.onnx --target 'npu, llvm -mcpu=x'", "a processor named 'x'"),

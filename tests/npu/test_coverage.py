@@ -53,7 +53,7 @@ def test_a_module_that_is_not_cut():
     assert found.operators_share == found.macs_share == 0
     assert [(one.operator, one.reason) for one in found.operators] == [
         ("qnn.conv2d", "the machine takes it, but nothing of the module was cut out: partition it"),
-        ("qnn.requantize", "it goes with a qnn.conv2d that is left"),
+        ("qnn.requantize", "runs on the CPU because its qnn.conv2d does"),
         ("permute_dims", "no pattern takes permute_dims"),
     ]
     assert {one.function for one in found.operators} == {"main"}

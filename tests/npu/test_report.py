@@ -1,4 +1,4 @@
-"""Reports, timelines, programs as text and figures: floors that hold, sums that add up."""
+"""Reports, timelines, programs as text and figures: bounds that hold, sums that add up."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tvmlab.npu.timeline import Busy, Phase, phases
 UNITS = (Unit.DMA, Unit.ARRAY, Unit.VECTOR)
 
 
-def test_cycles_are_never_below_a_floor() -> None:
+def test_cycles_are_never_below_a_bound() -> None:
     for number in range(examples(60)):
         choose = random.Random(fresh(number))
         drawn, config = graphs.Drawn(choose), graphs.config(choose)
         found = report(partition(drawn.mod, config))
         assert found.cycles == sum(row.cycles for row in found.layers)
         for table in found.regions:
-            assert table.total.cycles >= max(table.floors.values())
+            assert table.total.cycles >= max(table.bounds.values())
             assert table.total.counters["bus_bytes"] >= table.total.moved
             assert 0 <= table.total.utilisation <= 1
 
@@ -51,10 +51,10 @@ def test_a_table() -> None:
     assert [row.name for row in table.layers] == list(made.layers)
     macs = 8 * 8 * 16 * 16
     assert [row.counters["array_macs"] for row in table.layers] == [macs, 0, macs, 0]
-    assert table.floors["array"] == 2 * macs / 256
+    assert table.bounds["array"] == 2 * macs / 256
     tensors = [one for one in made.tensors if one.kind != Kind.SCRATCH]
     assert table.needed == sum(one.nbytes for one in tensors)
-    assert table.floors["dma"] == table.needed / 16
+    assert table.bounds["dma"] == table.needed / 16
     assert table.needed < table.total.moved, "this SRAM is too small for the values in between"
     assert sum(found.energy.values()) == pytest.approx(sum(table.total.energy.values()))
     text = str(found)
@@ -162,15 +162,16 @@ def test_layers_have_a_bar_each_and_a_mark_for_each_unit() -> None:
     drawn(fig)
 
 
-def test_a_sweep_has_a_panel_a_figure_and_its_floor() -> None:
+def test_a_sweep_has_a_panel_a_figure_and_its_bound() -> None:
     lines = {"cycles": [9, 7, 6], "bytes moved": [100.0, 60.0, 40.0]}
-    fig = sweep([1000, 2048, 4096], lines, floors={"cycles": 5})
+    fig = sweep([1000, 2048, 4096], lines, bounds={"cycles": 5})
     left, right = fig.axes
     assert [axes.get_title() for axes in (left, right)] == list(lines)
     assert [list(axes.lines[0].get_ydata()) for axes in (left, right)] == list(lines.values())
     sizes = ["1,000 bytes", "2 KiB", "4 KiB"]
     assert [label.get_text() for label in left.get_xticklabels()] == sizes
     assert list(left.lines[1].get_ydata()) == [5, 5]
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["lower bound"]
     drawn(fig)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tvmlab.relay.op.annotation import __name__ as annotation_name
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.ir import table
+from tvmlab.ir import gone, table
 
 X = (1, 3, 8, 8)
 
@@ -177,7 +178,10 @@ def test_relay_qnn_has_the_names_of_its_op() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "fix"),
     [
-        (relay, "aot", "tvm.relax.VirtualMachine"),
+        (relay.backend, "aot", "tvm.relax.VirtualMachine"),
+        (relay.expr, "CallWithFields", "tvm.relax.Call"),
+        (relay.op, "register_convert_op_layout", "FRelaxInferLayout"),
+        (relay.op.contrib, "ethosn", "pattern table"),
         (relay.transform, "ToMixedPrecision", "tvm.relax.transform.ToMixedPrecision"),
         (relay.frontend, "from_mxnet", "export the model to ONNX"),
         (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
@@ -193,6 +197,13 @@ def test_names_that_are_gone(module: Any, name: str, fix: str) -> None:
     assert getattr(module, name, 3) == 3
     with pytest.raises(AttributeError, match=r"tvmlab\.relay has no .*a_name_that_never_was"):
         module.a_name_that_never_was  # noqa: B018
+
+
+@pytest.mark.parametrize("name", [name for name in gone.ROWS if name.startswith("relay.")])
+def test_every_row_is_in_an_error(name: str) -> None:
+    with pytest.raises(RelayError) as caught:
+        attrgetter(name.removeprefix("relay."))(relay)
+    assert (gone.ROWS[name].today or "no counterpart") in str(caught.value.fix)
 
 
 def test_importing_it_takes_no_option() -> None:

@@ -124,8 +124,8 @@ def test_composites(text: str, wanted: tuple[str | None, str | None]) -> None:
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        (f"bnns, {ARM}", "'bnns' is not known before a comma; known: npu", f"'npu, {ARM}'; to"),
-        ("llvm, npu", "'llvm' is not known", "first: 'npu, llvm'; to compile without partitioning"),
+        (f"bnns, {ARM}", "'bnns', before the comma, is not a known", f"'npu, {ARM}'; or leave"),
+        ("llvm, npu", "'llvm', before the comma", "comma: 'npu, llvm'; or leave out 'npu' and"),
     ],
 )
 def test_composites_that_are_refused(text: str, what: str, fix: str) -> None:

@@ -157,7 +157,7 @@ def _around(call: relax.Call, users: dict[int, list[relax.Call]], reasons: dict[
     around = is_call(call, *BEHIND, "relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
     for one in (core(call), *users.get(key(call), [])) if around else ():
         if key(one) in reasons:
-            return f"it goes with a {operator(one)} that is left"
+            return f"runs on the CPU because its {operator(one)} does"
     if is_call(call, "relax.quantize", "relax.dequantize"):  # as importers leave them
         return "the machine computes integers: run FakeQuantizationToInteger first"
     return f"no pattern takes {operator(call)}{' on its own' if around else ''}"

@@ -140,14 +140,14 @@ def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> 
 
 
 def sweep(
-    sizes: Sequence[int], lines: Mapping[str, Sequence[float]], *, floors: Mapping[str, float]
+    sizes: Sequence[int], lines: Mapping[str, Sequence[float]], *, bounds: Mapping[str, float]
 ) -> Figure:
     """Draw a panel for each of `lines` over the bytes of SRAM in `sizes`, with its lower bound."""
     fig, panels = figure(7.4, 2.9, columns=len(lines))
     for number, (axes, (label, values)) in enumerate(zip(panels, lines.items(), strict=True)):
         axes.plot(range(len(sizes)), values, marker=MARKERS[number], color=COLOURS[number])
-        if label in floors:
-            axes.axhline(floors[label], color=COLOURS[3], linestyle="--", label="floor")
+        if label in bounds:
+            axes.axhline(bounds[label], color=COLOURS[3], linestyle="--", label="lower bound")
             axes.legend(frameon=False)
         axes.set_xticks(range(len(sizes)), [_size(size) for size in sizes], fontsize=8, rotation=30)
         axes.set_ylim(bottom=0)

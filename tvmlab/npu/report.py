@@ -41,14 +41,14 @@ class Row:
         return self.counters["loaded_bytes"] + self.counters["stored_bytes"]
 
     @property
-    def array_floor(self) -> float:
+    def array_bound(self) -> float:
         """Cycles of the multiply-accumulates if the whole array is always busy."""
         return self.counters["array_macs"] / (self.config.rows * self.config.columns)
 
     @property
     def utilisation(self) -> float:
         """Busy share of the array; above 1 if some of its cycles count for another layer."""
-        return self.array_floor / self.cycles if self.cycles else 0.0
+        return self.array_bound / self.cycles if self.cycles else 0.0
 
     @property
     def energy(self) -> dict[str, float]:
@@ -70,13 +70,13 @@ class Table:
     needed: int
 
     @property
-    def floors(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, float]:
         """Lower bounds for any tiling, in cycles: a busy array, a DMA that moves each byte once."""
         dma = self.needed / self.config.dma_bytes_per_cycle
-        return {"array": self.total.array_floor, "dma": dma}
+        return {"array": self.total.array_bound, "dma": dma}
 
     def __str__(self) -> str:
-        config, total, floors = self.config, self.total, self.floors
+        config, total, bounds = self.config, self.total, self.bounds
         width = max(len(row.name) for row in (*self.layers, total))
         lines = [
             f"{self.name}: {config.rows}x{config.columns} array, {config.sram_bytes >> 10} KiB "
@@ -86,7 +86,7 @@ class Table:
         ]
         lines += [
             f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
-            f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
+            f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_bound:12,.0f} "
             f"{row.moved / config.dma_bytes_per_cycle:10,.0f} {row.counters['vector_cycles']:12,} "
             f"{sum(row.energy.values()) / 1e6:11,.2f}"
             for row in (*self.layers, total)
@@ -96,8 +96,8 @@ class Table:
             lines.append(f"array above 100%: {note}; each cycle is counted once")
         energy = ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
         lines += [
-            f"lower bounds: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
-            f"{total.cycles / max(1.0, *floors.values()):.2f} times the larger one",
+            f"lower bounds: array {bounds['array']:,.0f}, DMA {bounds['dma']:,.0f} cycles; "
+            f"{total.cycles / max(1.0, *bounds.values()):.2f} times the larger one",
             f"{total.cycles / config.clock_mhz / 1e3:.3f} ms at {config.clock_mhz} MHz; energy: "
             f"{energy} microjoule, after {SOURCE}",
         ]

@@ -38,7 +38,8 @@ def scale(
     if bad.any():
         position = "" if found.ndim == 0 else f" at channel {int(np.flatnonzero(bad)[0])}"
         what = f"{name} is {given[bad].ravel()[0]}{position}"
-        raise InputError(f"{what}; a scale is a finite float32 above zero", where=where)
+        fix = "pass the range of the tensor's values, divided by the number of steps of its dtype"
+        raise InputError(f"{what}; a scale is a finite float32 above zero", where=where, fix=fix)
     return _shaped(found, where, name, channels)
 
 

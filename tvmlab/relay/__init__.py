@@ -40,6 +40,7 @@ aliases.add_aliases()
 sys.meta_path.append(gone.ImportFinder())
 # In Relay these names were in separate modules.
 ty = sys.modules[f"{__name__}.ty"] = expr
+function = sys.modules[f"{__name__}.function"] = expr
 backend = sys.modules[f"{__name__}.backend"] = target
 
 

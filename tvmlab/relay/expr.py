@@ -13,10 +13,11 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
-from ..ir import graph
+from ..ir import gone, graph
 from ..ir.dialect import Attributes
 from ..ir.module import infer_type
 
+__path__: list[str] = []  # see gone.ImportFinder
 Expr = ir.Expr
 GlobalVar = ir.GlobalVar
 Op = ir.Op
@@ -265,3 +266,10 @@ def as_expr(value: Any) -> relax.Expr:
         return value
     fix = "convert numbers and arrays with relay.const"
     raise RelayError(f"a {type(value).__name__} is not an expression", where=repr(value), fix=fix)
+
+
+def __getattr__(name: str) -> Any:
+    """Raise the error for a missing name of Relay's modules `expr`, `function` and `ty`."""
+    for module in ("", "function"):
+        gone.raise_gone(module, name)
+    raise gone.missing("expr", name, globals())

@@ -244,7 +244,9 @@ class Namespace(ModuleType):
             return namespace(f"{self.__name__}.{name}", whole + ".")
         # Relay's op.op and op.tensor have the names that `op` has, and so do these.
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
-        gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
+        module = module if self._prefix else module.partition(".")[0]
+        for place in (module, f"{module}.op"):
+            gone.raise_gone(place, name)
         raise _unknown(whole)
 
 
@@ -297,6 +299,10 @@ def get_pattern_table(compiler: str) -> Any:
     return _TABLES.get(compiler)
 
 
+def _missing_library(name: str) -> Any:
+    raise gone.missing("op.contrib", name)
+
+
 def _publish() -> None:
     """Make the modules that scripts import by name, such as ``relay.op.annotation``."""
     own = sys.modules[__name__].__dict__
@@ -311,7 +317,8 @@ def _publish() -> None:
     own["contrib"] = contrib = ModuleType(f"{__name__}.contrib")
     for function in (register_pattern_table, get_pattern_table):
         setattr(contrib, function.__name__, function)
-    contrib.register = contrib  # type: ignore[attr-defined]
+    names = {"register": contrib, "__path__": [], "__getattr__": _missing_library}
+    contrib.__dict__.update(names)
     sys.modules |= {f"{__name__}.contrib": contrib, f"{__name__}.contrib.register": contrib}
     # Relay's relay.qnn has every name of relay.qnn.op, so both are one module here.
     qnn = sys.modules[f"{_PACKAGE}.qnn.op"] = namespace(f"{_PACKAGE}.qnn", "qnn.")

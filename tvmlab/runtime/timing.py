@@ -303,10 +303,11 @@ def _dot_product(dot: Dot, sums: Any) -> Any:
 def peak_flops(dtype: str = "float32") -> float:
     """Measure the machine's operations per second with `PeakLoop` on all of TVM's threads.
 
-    The fastest of 50 calls counts, because other programs only make calls longer.
+    The fastest of 500 calls counts: other programs only make calls longer, and at first two threads
+    can share a core.
     """
     loop = PeakLoop(dtype)
-    return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
+    return loop.flops / min(measure(loop, warmup=5, repeats=500, number=1).samples)
 
 
 def peak_bandwidth() -> float:

@@ -93,13 +93,13 @@ def split_target(
     Returns
     -------
     tuple of (str or None, target)
-        The name of the partitioner, or None, and the target for the rest of the module, which is
+        The name of the backend, or None, and the target for the rest of the module, which is
         None for the host.
 
     Raises
     ------
     TargetError
-        The name before the comma is not that of a partitioner.
+        The name before the comma is not a known backend.
     """
     if not isinstance(target, str):
         return None, target
@@ -110,9 +110,9 @@ def split_target(
         return None, target
     whole, other = (first, rest) if rest in PARTITIONERS else (rest, first)
     wanted = f"{PARTITIONERS[0]}, {whole}"
-    what = f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}"
-    fix = f"write the partitioner first: {wanted!r}; to compile without partitioning, leave out "
-    raise TargetError(what, where=repr(target), fix=f"{fix}{other!r} and the comma")
+    what = f"{first!r}, before the comma, is not a known backend; known: {', '.join(PARTITIONERS)}"
+    fix = f"put a known backend before the comma: {wanted!r}; or leave out {other!r} and the comma"
+    raise TargetError(what, where=repr(target), fix=fix)
 
 
 def parse(text: str) -> dict[str, Any]:

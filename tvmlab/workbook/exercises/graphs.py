@@ -307,7 +307,7 @@ def check_addition_pattern(addition: Function, network: tvm.IRModule, table: Seq
 
 
 @exercise
-def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) -> str:
+def check_bytes_moved(by_hand: Function, run: Function, wanted: np.ndarray, once: int) -> str:
     """Check `by_hand`, which returns the instructions of a layer that moves every byte once.
 
     `run` is the notebook's `judge`: it returns the sums, the bytes moved, and the cycles. `wanted`
@@ -323,10 +323,10 @@ def check_bill(by_hand: Function, run: Function, wanted: np.ndarray, once: int) 
     except TvmlabError as error:
         raise Wrong(f"the machine rejects the program: {error.what}") from error
     judge.same_values(sums, wanted, "the sums")
-    bill = f"{moved:,} bytes moved in {cycles:,} cycles"
-    again = f"{bill}, but {once:,} bytes are enough: which tensor is loaded twice?"
+    cost = f"{moved:,} bytes moved in {cycles:,} cycles"
+    again = f"{cost}, but {once:,} bytes are enough: which tensor is loaded twice?"
     require(moved <= once, again)
-    return bill
+    return cost
 
 
 @exercise
