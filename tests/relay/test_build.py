@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.reference
 import pytest
 import tvm
 
@@ -200,3 +201,38 @@ def test_evaluating_expressions() -> None:
     near(executor.evaluate(relay.Function([a], a * a))(3), 9)
     mod = relay.IRModule({"other": relay.Function([a], a + a)})
     near(relay.create_executor("vm", mod).evaluate(mod.get_global_var("other"))(4), 8)
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space_is_that_of_onnx(mode: str) -> None:
+    value = np.arange(2 * 18 * 4 * 5, dtype="float32").reshape(2, 18, 4, 5)
+    node = onnx.helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=3, mode=mode)
+    (wanted,) = onnx.reference.ReferenceEvaluator(node).run(None, {"x": value})
+    for layout, order in (("NCHW", (0, 1, 2, 3)), ("NHWC", (0, 2, 3, 1))):
+        data = value.transpose(order)
+        x = relay.var("x", shape=data.shape)
+        mod = relay.from_expr(relay.nn.depth_to_space(x, 3, layout, mode))
+        result = relay.create_executor("graph", mod).evaluate()(data).numpy()
+        np.testing.assert_array_equal(result, wanted.transpose(order))
+
+
+def test_qnn_operands_that_relay_read_otherwise() -> None:
+    x = relay.var("x", shape=(4,), dtype="uint8")
+    pairs = [relay.const(0.5), relay.const(3)] * 3
+    assert list(relay.qnn.add(x, x, *pairs, lhs_axis=1, rhs_axis=1).ty.shape) == [4]
+    # A depthwise convolution's zero points are by input channel, and each has two results.
+    data, kernel = (
+        np.random.default_rng(7).integers(0, 255, shape, "uint8")
+        for shape in ((1, 3, 5, 5), (3, 2, 3, 3))
+    )
+    zero = np.array([1, 20, 200], "int32")
+    call = relay.qnn.conv2d(
+        relay.var("x", shape=data.shape, dtype="uint8"), relay.const(kernel), relay.const(7),
+        relay.const(zero), relay.const(0.5), relay.const(0.5),
+        kernel_size=(3, 3), channels=6, groups=3,
+    )  # fmt: skip
+    result = relay.create_executor("graph", relay.from_expr(call)).evaluate()(data).numpy()
+    shifted = kernel.astype("int32") - zero.reshape(3, 1, 1, 1)
+    patches = np.lib.stride_tricks.sliding_window_view(data.astype("int32") - 7, (3, 3), (2, 3))
+    wanted = np.einsum("nchwij,cmij->ncmhw", patches, shifted).reshape(result.shape)
+    np.testing.assert_array_equal(result, wanted)

@@ -64,6 +64,20 @@ def test_let_and_if() -> None:
         relay.from_expr(relay.Function([x], relay.Let(w, w + w, w)))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "let %x: float16 = (); %x",
+        "let %x: int8x4 = 1; %x",
+        "free_var %x: float32; let %x = fn (%y) { if (%y) { %y(%y) } else { () } }; %x",
+    ],
+)
+def test_an_expression_is_read_whose_types_do_not_fit(text: str) -> None:
+    read = relay.parse_expr(text)
+    assert isinstance(read.body, relay.Var)
+    assert read.body.name == "x"
+
+
 def test_a_deep_graph() -> None:
     x = y = relay.var("x", shape=(2,))
     for _ in range(3000):

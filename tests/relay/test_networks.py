@@ -90,12 +90,14 @@ def test_the_pass_has_relays_name_and_is_ours() -> None:
     out = relay.qnn.op.quantize(relay.nn.relu(real), relay.const(0.5), relay.const(-128))
     assert relay.analysis.list_op_freqs(one(relay.from_expr(out))) == {"qnn.requantize": 1}
 
-    with pytest.raises(RelayError, match="carry optional_qnn_ops"):
-        relay.transform.FakeQuantizationToInteger(optional_qnn_ops=["nn.softmax"])
-    strict = relay.transform.FakeQuantizationToInteger(hard_fail=True)
+    strict, with_softmax = (
+        relay.transform.FakeQuantizationToInteger(hard_fail=True, optional_qnn_ops=names)
+        for names in (None, ["nn.softmax"])
+    )
     soft = relay.qnn.op.quantize(relay.nn.softmax(real), relay.const(0.5), relay.const(-128))
     with pytest.raises(RelayError, match=r"nn\.softmax stays in float"):
         strict(relay.from_expr(soft))
+    assert relay.analysis.list_op_freqs(with_softmax(relay.from_expr(soft))) == {"qnn.softmax": 1}
 
 
 REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"

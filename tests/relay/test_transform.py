@@ -15,7 +15,7 @@ from tests.short import examples
 from tvmlab import relay
 from tvmlab.errors import RelayError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
-from tvmlab.relay import testing, transform
+from tvmlab.relay import fake_quantization, testing, transform
 from tvmlab.relay.testing import run_infer_type
 
 X = (1, 4, 6, 6)
@@ -81,7 +81,7 @@ def test_infer_type() -> None:
         (transform.FoldScaleAxis(), {"nn.batch_norm"}),
         (transform.DeadCodeElimination(inline_once=True), set()),
         (transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}), set()),
-        (transform.FuseOps(), {"nn.conv2d", "nn.relu"}),
+        (transform.FuseOps(), set()),
     ],
 )
 def test_a_pass_keeps_the_numbers(one: Any, gone: set[str]) -> None:
@@ -152,6 +152,69 @@ def test_scales_in_any_order(steps: list[str]) -> None:
     for step in steps:
         y, kept = make[step](y), y if step == "c" else kept
     changed(y, transform.SimplifyInference(), transform.FoldScaleAxis())
+
+
+def test_fused_operators_are_primitive_functions() -> None:
+    y = relay.nn.relu(relay.nn.bias_add(conv(relay.var("x", shape=X)), vector(4)))
+    parts = relay.split(relay.exp(y), 2, axis=1)
+    both = relay.from_expr(relay.Tuple([parts[0], relay.log(parts[1])]))
+    after = transform.FuseOps(2)(both)
+    found = [
+        [*relay.analysis.list_op_freqs(tvm.IRModule({"main": node}))]
+        for node in relay.analysis.nodes(after["main"])
+        if isinstance(node, relay.Function) and "Primitive" in (node.attrs or {})
+    ]
+    assert sorted(found, key=len) == [
+        ["split"],
+        ["log"],
+        ["nn.conv2d", "nn.bias_add", "nn.relu", "exp"],
+    ]
+    with pytest.raises(RelayError, match="shape of FuseOps' result must be known"):
+        transform.FuseOps()(relay.fromtext("free_var %x; nn.relu(%x)"))
+
+
+def fake_quantized(make: Any) -> tvm.IRModule:
+    x = relay.qnn.op.dequantize(relay.var("x", shape=X, dtype="int8"), number(2.0), number(0))
+    return relay.from_expr(relay.qnn.op.quantize(make(x), number(2.0), number(0)))
+
+
+def number(value: float) -> Any:
+    return relay.const(value)
+
+
+def test_relays_rules_for_operators_that_stay_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    to_integers = transform.FakeQuantizationToInteger(hard_fail=True)
+
+    def resized(x: Any) -> Any:
+        return relay.image.resize2d(x, size=[3, 4], method="linear")
+
+    def run(mod: tvm.IRModule, value: Any) -> Any:
+        return relay.create_executor("graph", mod).evaluate()(value).numpy()
+
+    value = SEED.integers(-128, 128, X, "int8")
+    after = to_integers(fake_quantized(resized))
+    assert operators(after) == {"image.resize2d": 1}
+    real = run(relay.from_expr(resized(relay.var("x", shape=X))), value.astype("float32"))
+    np.testing.assert_array_equal(run(after, value), np.trunc(real))  # as Relay's kernel did
+
+    # The same integers with two scales, and a rule that refuses.
+    other = relay.qnn.op.dequantize(relay.var("x", shape=X, dtype="int8"), number(3.0), number(0))
+    twice = fake_quantized(
+        lambda x: resized(x) + resized(relay.bind(other, {other.args[0]: x.args[0]}))
+    )
+    monkeypatch.setattr(fake_quantization, "_RULES", dict(fake_quantization._RULES))
+    negated = fake_quantized(relay.negative)
+
+    @relay.op.register_fake_quantization_to_integer("negative", level=11)
+    def rule(expr: Any, types: Any) -> Any:
+        return relay.negative(expr.args[0]), types[expr.args[0]]
+
+    assert operators(to_integers(negated)) == {"negative": 1}
+    relay.op.register_fake_quantization_to_integer("negative", lambda *_: None, 12)
+    for mod in (twice, negated):
+        assert "qnn.dequantize" in operators(transform.FakeQuantizationToInteger()(mod))
+        with pytest.raises(RelayError, match="stays in float"):
+            to_integers(mod)
 
 
 def test_levels_are_relays() -> None:

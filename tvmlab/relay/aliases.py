@@ -62,6 +62,7 @@ def add_aliases() -> None:
     for kind in (ir.IRModule, ir.Expr):
         if not hasattr(kind, "astext"):
             kind.astext = lambda self, show_meta_data=True, *_, **__: astext(self, show_meta_data)
+    ir.Op.astext = lambda self, *_, **__: f'#[version = "0.0.5"]\n{_name(self, self.name)}'
     if not hasattr(tvm.runtime.Tensor, "asnumpy"):
         tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
 

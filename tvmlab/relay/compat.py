@@ -28,10 +28,10 @@ from tvm import ir, relax
 
 from .. import errors
 from ..ir import gone, table
-from ..ir.graph import inline_bindings
+from ..ir.graph import function, has_type, inline_bindings, substitute, transform
 from ..ir.module import normal, normalize
 from ..support.target import parse
-from . import aliases, expr, vm
+from . import aliases, expr, fake_quantization, vm
 from .analysis import as_function
 from .build_module import load_module
 
@@ -208,6 +208,7 @@ NAMES: dict[str, Any] = {
     "tvm.ir.IncompleteType": ir.Type,
     "tvm.ir.PrimExpr": ir.Expr,
     "tvm.ir.RelayExpr": ir.Expr,
+    "tvm.ir.TensorAffineType": fake_quantization.TensorAffineType,
     "tvm.ir.TensorType": expr.TensorType,
     "tvm.nd": _nd,
     "tvm.register_func": tvm.register_global_func,
@@ -267,6 +268,9 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         return device(dev_type, dev_id or 0, **given)
 
     def register_attr(op_name: str, attr_key: str, *args: Any, **kwargs: Any) -> Any:
+        if attr_key.endswith("FakeQuantizationToInteger"):
+            optional = attr_key.startswith("FTVMOptional")
+            return fake_quantization.register(op_name, *args, optional=optional, **kwargs)
         if attr_key.startswith("FTVM"):
             remark = "with the attribute FLegalize, for a lowering"
             what = f"register_op_attr({op_name!r}, {attr_key!r})"
@@ -301,6 +305,19 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
     ]  # fmt: skip
 
 
+def _with_passed_types(_: Any, after: Any) -> Any:
+    """Give the parameters of a called function the types of the arguments, as inference does."""
+    func = after.op if isinstance(after, relax.Call) else None
+    if not isinstance(func, relax.Function):
+        return after
+    params = [
+        relax.Var(param.name, arg.ty) if has_type(arg) and not has_type(param) else param
+        for param, arg in zip(func.params, after.args, strict=True)
+    ]
+    body = substitute(func.body, dict(zip(func.params, params, strict=True)))
+    return relax.Call(function(params, body, func.attrs), list(after.args))
+
+
 _GRAPHS = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
 
 
@@ -315,7 +332,7 @@ def _comparable(node: Any, free: bool = False) -> Any:
             return made.without_attr("global_symbol") if is_main else made
         if isinstance(node, _GRAPHS):
             whole = inline_bindings(node)
-            return normal(as_function(whole)) if free else whole
+            return normal(as_function(whole)) if free else transform(whole, _with_passed_types)
     except errors.RelayError:
         pass
     return node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -15,6 +16,7 @@ from ..ir import graph
 from ..ir.graph import substitute
 from ..ir.module import is_normal, normal, normalize
 from ..ir.text import lexer
+from ..ir.text.reader import _Reader
 from ..ir.text.reader import fromtext as _fromtext
 from . import op
 from .analysis import as_function
@@ -92,6 +94,65 @@ def parse(
 fromtext = parse
 
 
+class _Untyped(_Reader):
+    """Reader of an expression into a graph, which need not have types, and whose lets are kept."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source, {}, {}, None)
+        self.accept("VERSION")
+        self.lets: list[relax.Binding] = []
+
+    def bare(self) -> relax.Expr:
+        """Read the whole text."""
+        made = self.sequence(self.scope(None, self.token), [], plain=False, bare=True)
+        if not self.at_end():
+            raise self.unexpected("; or the end")
+        return made
+
+    def sequence(
+        self, scope: Any, variables: list[relax.Var], plain: bool, bare: bool = False
+    ) -> relax.Expr:
+        """Read a body; the variables of its lets are bound around the result."""
+        outer, self.lets = self.lets, []
+        made = self.body(scope, False, bare)
+        made = relax.SeqExpr([relax.BindingBlock(self.lets)], made) if self.lets else made
+        self.lets = outer
+        return made
+
+    def function(self, signature: Any, outer: Any, params: Mapping[str, Any]) -> relax.Function:
+        """Read a function; its parameters need no types."""
+        scope = self.scope(outer, signature.token)
+        variables = [relax.Var(token.value[1:], type_) for token, type_ in signature.parameters]
+        scope.names.update({var.name: var for var in variables})
+        body = self.block(scope, variables)
+        return Function(variables, body, signature.result, attrs=signature.attributes)
+
+    def type(self) -> ir.Type | None:
+        """Read a type, which can also be a vector's, such as ``int8x4``."""
+        token = self.token
+        if token.kind == "NAME" and re.fullmatch(r"(u?int|float)\d+x\d+", token.value):
+            self.at += 1
+            return relax.TensorType([], token.value)
+        return super().type()
+
+    def check_type(self, token: Any, what: str, wanted: Any, value: Any) -> None:
+        """Keep the declared type of a let's variable for `emit`, without comparing types."""
+        self.declared = wanted
+
+    def emit(self, value: relax.Expr, scope: Any, token: Any, name: str = "") -> relax.Expr:
+        """Return the value itself, or the variable of a let."""
+        if not name:
+            return graph.typed(value)
+        known = value.ty if graph.has_type(value) else None
+        self.lets.append(relax.VarBinding(relax.Var(name, self.declared or known), value))
+        return self.lets[-1].var
+
+    def output(self, value: relax.Expr, scope: Any, plain: bool, token: Any) -> relax.Expr:
+        """Return the value itself, or the variable of ``let %x = value; %x``."""
+        is_let = self.tokens[self.tokens.index(token) - 1].kind == "let"
+        return self.emit(value, scope, token, token.value[1:] if is_let else "")
+
+
 def parse_expr(source: str) -> relax.Expr:
     """Read one expression: a function, a graph, `let` bindings, an operator or a function's name.
 
@@ -104,7 +165,15 @@ def parse_expr(source: str) -> relax.Expr:
     if kinds in (["NAME", "END"], ["GLOBAL", "END"]):
         name = tokens[0].value
         return ir.GlobalVar(name[1:]) if kinds[0] == "GLOBAL" else op.get(name)
-    main = _fromtext(source)["main"]
+    if kinds[0] == "let" and kinds[-3:] == [";", "LOCAL", "END"]:
+        return _Untyped(source).bare()  # the result is the variable, not its value
+    try:
+        main = _fromtext(source)["main"]
+    except RelayError as error:
+        try:  # as in Relay, an expression can be read whose types do not fit
+            return _Untyped(source).bare()
+        except RelayError:
+            raise error from None
     # A text is one function if its first closing brace is at the end.
     depths = [*accumulate((kind == "{") - (kind == "}") for kind in kinds)]
     closed = [at for at, kind in enumerate(kinds) if kind == "}" and depths[at] == 0]

@@ -89,6 +89,8 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
     }
     values = {name: _attribute(row, name, given[name]) for name in row.by_name if name in given}
     attributes = table.complete_attributes(row, values, python=True)
+    _ignore_axes(operands, attributes)
+    _repeat_by_multiplier(row.name, operands, attributes)
     _infer_weight_types(row.name, operands, attributes)
     made = infer_type(_read(row, list(operands.values()), attributes))
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
@@ -96,6 +98,35 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
         return TupleWrapper(made, size or 1)[0]
     annotation = row.name.startswith("annotation.")  # such a call returns its argument
     return made if size is None or annotation else TupleWrapper(made, size)
+
+
+def _ignore_axes(operands: Mapping[str, relax.Expr], attributes: dict[str, Any]) -> None:
+    """Ignore an axis beyond a side of ``qnn.add`` with one scale and zero point, as Relay did."""
+    for side in ("lhs", "rhs") if "lhs_axis" in attributes else ():
+        ranks = [
+            getattr(operands[f"{side}{part}"].ty, "ndim", -1)
+            for part in ("", "_scale", "_zero_point")
+        ]
+        if ranks[1:] == [0, 0] and 0 <= ranks[0] <= attributes[f"{side}_axis"]:
+            attributes[f"{side}_axis"] = -1
+
+
+def _repeat_by_multiplier(
+    name: str, operands: dict[str, relax.Expr], attributes: Mapping[str, Any]
+) -> None:
+    """Repeat what Relay's depthwise convolution has per input channel for each output channel."""
+    if name != "qnn.conv2d" or not all(graph.has_type(one) for one in operands.values()):
+        return
+    groups, layout = attributes["groups"], attributes["kernel_layout"]
+    kernel = dict(zip(layout, operands["kernel"].ty.shape, strict=False))
+    channels = operands["data"].ty.shape[attributes["data_layout"].index("C")]
+    multiplier = int(kernel["I"])
+    if groups == 1 or not groups == int(channels) == int(kernel["O"]) or multiplier == 1:
+        return
+    for part in ("kernel_scale", "kernel_zero_point"):
+        value = operands[part]
+        if value.ty.ndim == 1 and int(value.ty.shape[0]) == groups:
+            operands[part] = infer_type(relax.op.repeat(value, multiplier, 0))
 
 
 def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) -> relax.Expr:
@@ -240,6 +271,9 @@ class Namespace(ModuleType):
             value = function(whole)
             setattr(self, name, value)
             return value
+        composed = importlib.import_module(f"{_PACKAGE}.composed")
+        if (made := whole.replace(".", "_")) in composed.__all__:
+            return getattr(composed, made)
         if any(known.startswith(whole + ".") for known in table.names()):
             return namespace(f"{self.__name__}.{name}", whole + ".")
         # Relay's op.op and op.tensor have the names that `op` has, and so do these.

@@ -25,8 +25,10 @@ from ..ir.text.printer import astext
 from ..ir.text.reader import fromtext
 from ..qnn import transform as quantized
 from ..qnn.analysis import float_operators
+from . import fake_quantization
 from . import op as relay_op
 from .expr import refuse
+from .fusion import fuse
 
 __path__: list[str] = []  # see gone.ImportFinder
 __all__ = ["AnnotateTarget", "MergeCompilerRegions", "MergeComposite", "ModulePass",
@@ -169,19 +171,26 @@ def FakeQuantizationToInteger(
 ) -> Pass:
     """Compute the operators between dequantize and quantize in integers.
 
-    Calls `tvmlab.qnn.transform.FakeQuantizationToInteger`. With `hard_fail`, raises `RelayError`
-    for the first operator that `tvmlab.qnn.analysis.float_operators` lists.
+    Calls `tvmlab.qnn.transform.FakeQuantizationToInteger`, then applies Relay's rules, and those
+    that a script registers, to the operators left (`tvmlab.relay.fake_quantization`). Softmax is
+    converted only if `optional_qnn_ops` names it. With `hard_fail`, raises `RelayError` for the
+    first operator that `tvmlab.qnn.analysis.float_operators` lists.
     """
-    name = "FakeQuantizationToInteger"
-    refuse(name, optional_qnn_ops=optional_qnn_ops)
 
-    def check(mod: ir.IRModule) -> ir.IRModule:
-        for left in float_operators(mod) if hard_fail else ():
-            what, where = f"{left.operator} stays in float: {left.reason}", f"relay.{name}"
-            raise RelayError(what, where=where, fix="leave out hard_fail")
+    def run(mod: ir.IRModule) -> ir.IRModule:
+        rules = fake_quantization.rules_for(optional_qnn_ops or ())
+        first: Any = quantized.FakeQuantizationToInteger(use_qat=use_qat)
+        with fake_quantization.only(rules):
+            mod = first(mod)
+            if float_operators(mod):
+                mod = _each(mod, lambda func: fake_quantization.convert(func, rules))
+            for left in float_operators(mod) if hard_fail else ():
+                what, where = f"{left.operator} stays in float: {left.reason}", f"relay.{name}"
+                raise RelayError(what, where=where, fix="leave out hard_fail")
         return mod
 
-    return _made_of(name, 0, quantized.FakeQuantizationToInteger(use_qat=use_qat), check)
+    name = "FakeQuantizationToInteger"
+    return _made_of(name, 0, run)
 
 
 def AnnotateSpans() -> Pass:
@@ -243,10 +252,12 @@ def Inline() -> Pass:
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
-    """Group operators into fused functions, with `tvm.relax.transform.FuseOps`."""
-    passes = relax.transform
-    fuse = passes.FuseOps(fuse_opt_level) if fuse_opt_level >= 0 else passes.FuseOps()
-    return _made_of("FuseOps", 0, passes.LegalizeOps(), passes.AnnotateTIROpPattern(), fuse)
+    """Move operators that one kernel can compute into inner functions, with `fusion.fuse`."""
+
+    def run(mod: ir.IRModule) -> ir.IRModule:
+        return _each(mod, lambda func: fuse(func, fuse_opt_level))
+
+    return _made_of("FuseOps", 0, run)
 
 
 def __getattr__(name: str) -> Any:
