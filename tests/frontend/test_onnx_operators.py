@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401 (registers the small floats with NumPy)
@@ -11,9 +12,18 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import tvmlab
-from tests.oracles.models import FLOAT, agree_with_onnx_runtime, array, model, node, value, weight
+from tests.oracles.models import (
+    FLOAT,
+    agree_with_onnx_runtime,
+    array,
+    by_onnx_reference,
+    model,
+    node,
+    value,
+    weight,
+)
 from tests.oracles.onnx_backend import Model, backend_tests
-from tvmlab.errors import UnsupportedOperatorError
+from tvmlab.errors import OutOfRangeError, UnsupportedOperatorError
 
 INT64, BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 
@@ -25,10 +35,13 @@ CASES = [
     "bitcast_int8_to_uint8",
     "batchnorm_example_training_mode",
     "bitshift_left_int32_shift_ge_width",
+    "cast_FLOAT16_to_UINT4",
+    "cast_INT2_to_FLOAT",
     "center_crop_pad_crop",
     "bitshift_right_uint16",
     "blackmanwindow",
     "castlike_FLOAT_to_DOUBLE",
+    "castlike_FLOAT_to_INT4",
     "causal_conv_with_state_basic",
     "celu",
     "col2im_pads",
@@ -37,6 +50,10 @@ CASES = [
     "cumprod_2d_axis_1",
     "cumsum_1d_exclusive",
     "cumsum_1d_reverse",
+    "deform_conv_with_mask_bias",
+    "deform_conv_with_multiple_offset_groups",
+    "dequantizelinear_float4e2m1",
+    "dequantizelinear_uint4",
     "dft",
     "dft_irfft",
     "dropout_default_mask",
@@ -61,6 +78,8 @@ CASES = [
     "nonmaxsuppression_iou_threshold_boundary",
     "pow_types_int32_int32",
     "qlinearmatmul_2D_uint8_float16",
+    "quantizelinear_float4e2m1",
+    "quantizelinear_int2",
     "reduce_max_bool_inputs",
     "reduce_min_empty_set",
     "resize_downsample_scales_cubic_antialias",
@@ -68,6 +87,7 @@ CASES = [
     "resize_upsample_sizes_nearest_axes_2_3",
     "reversesequence_time",
     "rms_normalization_2d_axis1",
+    "roialign_mode_max",
     "rotary_embedding",
     "scan9_sum",
     "sce_mean_weight_ii_4d",
@@ -77,6 +97,7 @@ CASES = [
     "stft_with_window",
     "swiglu",
     "tensorscatter_circular",
+    "top_k_uint64",
     "upsample_nearest",
 ]
 
@@ -104,6 +125,77 @@ def test_every_half_as_float8_and_back(kind: str, saturate: int) -> None:
         over = np.isinf(x) | (np.abs(x.astype("float64")) > top)
         want = np.where(over & ~np.isnan(x), np.copysign(np.float32(top), x), want)
     np.testing.assert_array_equal(tvmlab.compile(tvmlab.load(proto))(x), want)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("FLOAT4E2M1", {}),
+        *(("FLOAT8E8M0", {"round_mode": mode}) for mode in ("up", "down", "nearest")),
+        ("FLOAT8E8M0", {"round_mode": "up", "saturate": 0}),
+    ],
+)
+def test_floats_as_float4_and_powers_of_two(kind: str, how: dict[str, Any]) -> None:
+    to = getattr(onnx.TensorProto, kind)
+    nodes = [node("Cast", ["x"], ["c"], to=to, **how), node("Cast", ["c"], ["y"], to=FLOAT)]
+    proto = model(nodes, {"x": (65536,)}, ["y"], opset=25)
+    x = (np.arange(65536, dtype="uint32") * 65537).view("float32")  # every upper half of a float32
+    with np.errstate(invalid="ignore"):
+        (want,) = by_onnx_reference(proto, x)
+    np.testing.assert_array_equal(tvmlab.compile(tvmlab.load(proto))(x), want)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("block", [0, 16])
+def test_inputs_and_outputs_of_4_bits(dtype: str, block: int, tmp_path: Path) -> None:
+    """Blocks of weights, quantized inputs, and inputs and outputs of 4 bits."""
+    how = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    low, shape = -8 if dtype == "int4" else 0, (4, 6) if block else (6,)
+    integers = np.random.default_rng(0).integers(low, low + 16, (64, 6)).astype(dtype)
+    weights = [
+        weight("s", np.abs(array(*shape)) + 0.1),
+        weight("z", integers[:4] if block else integers[0]),
+    ]
+    kind = onnx.helper.np_dtype_to_tensor_dtype(integers.dtype)
+    back = [node("DequantizeLinear", [name, "s", "z"], [f"d{name}"], **how) for name in "wq"]
+    forth = node("QuantizeLinear", ["x", "s", "z"], ["q"], **how)
+    nodes = [forth, *back, node("Transpose", ["q"], ["t"])]
+    outputs, constants = ["dw", "dq", value("t", kind, [6, 64])], [*weights, weight("w", integers)]
+    proto = model(nodes, {"x": (64, 6)}, outputs, constants, opset=21, ir_version=10)
+    x = 5 * array(64, 6)
+    made = tvmlab.compile(tvmlab.load(proto))(x)
+    for ours, theirs in zip(made, by_onnx_reference(proto, x), strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours.astype("float32"), theirs.astype("float32"), rtol=1e-6)
+    inputs = [value("w", kind, [64, 6])]
+    given = model(back[:1], inputs, ["dw"], weights, opset=21, ir_version=10)
+    saved = tvmlab.compile(tvmlab.load(given)).save(tmp_path / "made.so")
+    (want,) = by_onnx_reference(given, integers)
+    np.testing.assert_allclose(tvmlab.load_executable(saved)(integers), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"sampling_ratio": 2, "coordinate_transformation_mode": "output_half_pixel"},
+        {"sampling_ratio": 3, "mode": "max"},
+    ],
+)
+def test_regions(how: dict[str, Any]) -> None:
+    layer = node("RoiAlign", ["x", "r", "b"], ["y"], output_height=7, output_width=5, **how)
+    inputs = [
+        value("x", FLOAT, [2, 3, 20, 30]),
+        value("r", FLOAT, ["n", 4]),
+        value("b", INT64, ["n"]),
+    ]
+    rois = np.float32([[-30, -20, 40, 35], [0, 0, 11, 8], [2.5, 3, 9, 19.5]])
+    proto = model([layer], inputs, ["y"])
+    shapes = {"r": ("n", 4), "b": ("n",)}
+    images, numbers = array(2, 3, 20, 30), np.array([0, 1, 0])
+    agree_with_onnx_runtime(proto, images, rois, numbers, shapes=shapes)
+    with pytest.raises(OutOfRangeError, match="out of range"):
+        tvmlab.compile(tvmlab.load(proto, shapes=shapes))(images, rois, numbers + 1)
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
@@ -176,7 +268,7 @@ def test_a_loop_with_a_constant_number_of_iterations() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "attributes", "why"),
     [
-        ("Cast", [(2, 3)], {"to": onnx.TensorProto.INT4}, "of float32 to int4"),
+        ("DeformConv", [(1, 2, 5, 5), (1, 2, 3, 3), (1, 16, 3, 3)], {}, "sizes do not fit"),
         ("LSTM", [(4, 2, 3), (1, 20, 3), (1, 20, 5)], {"input_forget": 1}, "with input_forget"),
         ("CumSum", [(2, 3), (1,)], {}, "along an axis computed at run time"),
     ],

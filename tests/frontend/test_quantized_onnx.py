@@ -303,7 +303,7 @@ def unary(kind: str, **attributes: Any) -> onnx.ModelProto:
 
 
 def quantize(scale: Any, zero: Any, **more: Any) -> Any:
-    zero = zero if isinstance(zero, TensorProto) else weight("z", np.asarray(zero))
+    zero = weight("z", np.asarray(zero))
     made, shape = node("QuantizeLinear", ["x", "s", "z"], ["q"], name="one", **more), (2, 3, 4)
     parts = [weight("s", np.asarray(scale, "float32")), zero]
     out = value("q", zero.data_type, shape)
@@ -316,13 +316,13 @@ REFUSED: list[tuple[type[ModelError], onnx.ModelProto, str, str]] = [
     (ModelError, q_conv(scales=SCALES[:3]), "3 scales for an axis of 4", "QLinearConv in node"),
     (ModelError, branches(scale=-1.0), "a scale of -1.0", "in node 'in w'"),
     (ModelError, quantize(np.ones(3), np.zeros(3, "int8"), axis=3), "axis 3 of a", "'one'"),
+    (ModelError, quantize(-1.0, np.array(0, "int4")), "a scale of -1.0", "'one'"),
     *(
         (UnsupportedOperatorError, proto, match, "'one'")
         for proto, match in (
             (unary("QLinearAveragePool", **POOL), "QLinearAveragePool with channels_last"),
             (unary("QLinearSoftmax", axis=1, opset=11), "before opset 13"),
             (unary("QLinearReduceMean", axes=[1]), "QLinearReduceMean"),
-            (quantize(1.0, helper.make_tensor("z", TensorProto.INT4, [], [0])), "of int4"),
         )
     ),
 ]

@@ -19,7 +19,7 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError, UnsupportedOperatorError
 from ..indices import NormalizeIndices
-from ..ir.dialect import OUTPUT_NAMES
+from ..ir.dialect import NARROW, OUTPUT_NAMES
 from ..ir.values import named
 from ..support.extras import need
 from ..support.wording import telling
@@ -64,6 +64,7 @@ def import_proto(
     """
     onnx = need("onnx", extra="onnx")
     from .onnx_custom import FORM, CustomImporter
+    from .onnx_narrow import widened
 
     given = converters_of(converters, FORM, "com.example::Swish").items()
     custom = {key if "::" in key else f"ai.onnx::{key}": function for key, function in given}
@@ -75,8 +76,10 @@ def import_proto(
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _check(onnx, model, custom, where)
+            model, dtypes = widened(model)
             sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
             importer = CustomImporter(custom, sizes, keep_params, where)
+            importer.narrow = dtypes
             opset = next((o.version for o in model.opset_import if o.domain in _ONNX), 1)
             mod = named(importer.from_onnx(model.graph, opset), importer._nodes)
             normalize: Any = NormalizeIndices()
@@ -93,6 +96,9 @@ def import_proto(
             fix="run it in ONNX Runtime to see whether the model itself is at fault",
         ) from error
     main = mod["main"].with_attr(OUTPUT_NAMES, [value.name for value in model.graph.output])
+    ends = (value.name for value in (*model.graph.input, *model.graph.output))
+    if narrow := {name: dtypes[name] for name in ends if name in dtypes}:
+        main = main.with_attr(NARROW, narrow)
     mod["main"] = main.with_attr("qnn.rounding", "ONNX") if importer.quantized else main
     return mod
 
@@ -123,6 +129,7 @@ def _check(onnx: Any, model: Any, custom: Mapping[str, Converter], where: str) -
     """Refuse operators without a converter, then models that are not valid ONNX."""
     from .onnx_converters import importable, nodes, place
     from .onnx_custom import key_of, suggested
+    from .onnx_rules import check_attributes, check_dtypes, check_opsets
 
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
     converted = importable()
@@ -146,6 +153,9 @@ def _check(onnx: Any, model: Any, custom: Mapping[str, Converter], where: str) -
             where=f"{where}: {'; '.join(map(place, unknown.values()))}",
             fix="export with another opset, or " + suggested(first),
         )
+    if not model.graph.output:
+        raise ModelError("the model has no outputs", where=where, fix="export it again")
+    check_opsets(model, where)
     if undefined:  # The checker knows all operators of ONNX's domain, but none of other domains.
         model = copy.deepcopy(model)
         for node in nodes(model.graph):
@@ -157,6 +167,10 @@ def _check(onnx: Any, model: Any, custom: Mapping[str, Converter], where: str) -
         fix = "export it again; onnx.checker.check_model prints the details"
         what = f"the model is not valid ONNX: {telling(error)}"
         raise ModelError(what, where=where, fix=fix) from error
+    check_dtypes(model.graph, where)
+    for node in nodes(model.graph):
+        if key_of(node) not in custom:
+            check_attributes(node, f"{where}: {place(node)}")
 
 
 def _read_external_data(model: Any, folder: Path, where: str) -> None:

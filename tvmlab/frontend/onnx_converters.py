@@ -8,9 +8,10 @@ because the kernels of `tvmlab.qnn` need constant zero points, which ConvInteger
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -18,12 +19,16 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
+from ..ir.dialect import WIDENED
 from .checks import check_scales
 from .onnx_graphs import SUBGRAPHS, Attributes, GraphImporter, Inputs, const, nodes, place, sizes_of
 from .onnx_layers import LAYERS
 from .onnx_numbers import NUMBERS, cast, wide
 from .onnx_recurrent import RECURRENT
+from .onnx_reduce import EXTREMES
 from .onnx_resize import RESIZE
+from .onnx_run_time import RUN_TIME
+from .onnx_sampling import SAMPLING
 from .onnx_signal import SIGNAL
 
 __all__ = ["Importer", "importable", "nodes", "place"]
@@ -51,8 +56,11 @@ def importable() -> set[str]:
 class Importer(GraphImporter):
     """Upstream's importer with the converters of this module.
 
-    `quantized` is whether the model has quantized operators.
+    `quantized` is whether the model has quantized operators, and `narrow` has the dtypes of the
+    model's values of 2 and 4 bits.
     """
+
+    narrow: Mapping[str, str] = {}
 
     def __init__(self, sizes: dict[str, list[Any]], keep_params: bool, where: str):
         super().__init__(sizes, "float32", keep_params)
@@ -64,6 +72,8 @@ class Importer(GraphImporter):
         node = attributes.get("tvm_custom", {}).get("node")
         if node is not None and node.op_type == kind:
             made = self.folded(node, inputs)
+            if made is None and kind in RUN_TIME and self.computed(inputs[RUN_TIME[kind][0]]):
+                return RUN_TIME[kind][1](self, upstream.onnx_input(inputs), attributes)
             if made is None and kind.startswith(("Arg", "Reduce")) and _count(inputs[0]) == 0:
                 raise self.unsupported("of an empty tensor", "make its axes constants")
             undefined = kind not in CONVERTERS and kind not in upstream._get_convert_map()
@@ -119,14 +129,22 @@ def _linear(kind: str) -> Converter:
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         x, scale, zero = inputs[0:3]
         importer.quantized = True
+        own = importer.node.op_type == kind and zero is not None
+        if own and _count(zero) != _count(scale):
+            raise importer.unsupported(
+                f"with {_count(scale)} scales and {_count(zero)} zero points"
+            )
         dtype = str(x.ty.dtype)
         if kind == "QuantizeLinear":
             asked = attributes.get("output_dtype", 0)
             dtype = str(zero.ty.dtype) if zero is not None else "uint8"
             dtype = upstream.get_type(asked) if asked else dtype
-        if dtype.startswith("float8") or (dtype in _INTEGERS and attributes.get("block_size", 0)):
+            node = attributes.get("tvm_custom", {}).get("node")
+            dtype = dtype if node is None else importer.narrow.get(node.output[0], dtype)
+        known = dtype in (*_INTEGERS, *WIDENED)
+        if dtype.startswith(("float4", "float8")) or (known and attributes.get("block_size", 0)):
             return _plainly(importer, kind, inputs, attributes, dtype)
-        if dtype not in _INTEGERS:
+        if not known:
             raise importer.unsupported(f"of {dtype}")
         values: list[Any] = []
         for name, operand in (("scale", scale), ("zero point", zero)):
@@ -136,7 +154,10 @@ def _linear(kind: str) -> Converter:
             values.append(np.full(count or 1, name == "scale") if value is None else value)
         shape = sizes_of(x)
         axis = attributes.get("axis", 0 if shape is not None and len(shape) < 2 else 1)
-        check_scales(values[0], values[1], dtype, shape, axis, where=importer.place())
+        stored = WIDENED.get(dtype, dtype)
+        check_scales(values[0], values[1], stored, shape, axis, where=importer.place())
+        if dtype in WIDENED:
+            return _plainly(importer, kind, inputs, attributes, dtype)
         return importer.by_upstream(kind, inputs, attributes)
 
     return convert
@@ -145,10 +166,13 @@ def _linear(kind: str) -> Converter:
 def _plainly(
     importer: Importer, kind: str, inputs: Inputs, attributes: Attributes, dtype: str
 ) -> relax.Expr:
-    """Quantize or dequantize by blocks, or to 8-bit floats, with plain operators."""
+    """Quantize or dequantize by blocks, or to small floats and integers, with plain operators."""
     x, emit = inputs[0], importer.bb.emit
     axis, block = attributes.get("axis", 1) % max(x.ty.ndim, 1), attributes.get("block_size", 0)
-    sizes, real = importer.known_sizes(x), str(inputs[1].ty.dtype)
+    sizes, real = importer.known_sizes(x), "float32"
+    if kind == "DequantizeLinear":
+        asked = attributes.get("output_dtype", 0)
+        real = upstream.get_type(asked) if asked else str(inputs[1].ty.dtype)
 
     def spread(value: Any) -> Any:
         if block:
@@ -157,19 +181,19 @@ def _plainly(
         line = [-1 if k == axis else 1 for k in range(len(sizes))]
         return value if _count(value) == 1 else emit(op.reshape(value, line))
 
-    scale = spread(inputs[1])
+    scale = spread(cast(importer, inputs[1], real, {}))
     zero = None if inputs[2] is None else spread(cast(importer, inputs[2], "float32", {}))
     if kind == "DequantizeLinear":
         wide_x = cast(importer, x, "float32", {})
         shifted = wide_x if zero is None else emit(op.subtract(wide_x, zero))
         return op.multiply(cast(importer, shifted, real, {}), scale)
-    scaled = emit(op.divide(cast(importer, x, "float32", {}), cast(importer, scale, "float32", {})))
-    if dtype in _INTEGERS:
-        info = np.iinfo(dtype)
-        scaled = emit(op.round(scaled))
+    scaled = emit(op.divide(cast(importer, x, "float32", {}), scale))
+    whole = "int" in dtype
+    scaled = emit(op.round(scaled)) if whole else scaled
     scaled = scaled if zero is None else emit(op.add(scaled, zero))
-    if dtype in _INTEGERS:
-        return op.astype(op.clip(scaled, info.min, info.max), dtype)
+    if whole:
+        info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        return op.astype(op.clip(scaled, info.min, info.max), WIDENED.get(dtype, dtype))
     return cast(importer, scaled, dtype, attributes)
 
 
@@ -292,6 +316,9 @@ def _window(kind: str) -> Converter:
                 after.append(total - before[-1])
             attributes = {**attributes, "auto_pad": b"NOTSET", "pads": [*before, *after]}
         if kind == "Conv":
+            bias, weight = inputs[2], sizes_of(inputs[1])
+            if bias is not None and weight and sizes_of(bias) != weight[:1]:  # TVM would broadcast
+                raise importer.unsupported(f"with a bias of shape {sizes_of(bias)}", "reshape it")
             return wide(kind)(importer, inputs, attributes)
         return importer.by_upstream(kind, inputs, attributes)
 
@@ -350,7 +377,8 @@ def _clip(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.E
     open_ = not dtype.startswith("float") and any(bound is None for bound in bounds)
     if open_ or any(number is None or number != number for number in numbers):
         return importer.by_upstream("Clip", inputs, attributes)
-    return op.clip(x, *(np.asarray(number).item() for number in numbers))
+    low, high = (np.asarray(number).item() for number in numbers)
+    return op.clip(x, min(low, high), high)
 
 
 def _einsum(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
@@ -418,11 +446,13 @@ def _mish(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.E
 
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
+    **EXTREMES,
     **LAYERS,
     **SUBGRAPHS,
     **NUMBERS,
     **RECURRENT,
     **RESIZE,
+    **SAMPLING,
     **SIGNAL,
     "Clip": _clip,
     "IsInf": _is_inf,

@@ -33,6 +33,10 @@ class CustomImporter(Importer):  # type: ignore[misc]
         super().__init__(*arguments)
         self._custom = custom
 
+    def expected(self, node: Any, inputs: Any) -> Mapping[str, onnx.TypeProto]:
+        """Leave the types of a node with a user's converter to the converter."""
+        return {} if key_of(node) in self._custom else super().expected(node, inputs)
+
     def convert(self, kind: str, inputs: Any, attributes: dict[str, Any]) -> Any:
         """Convert an operator with the user's converter if it is a node's own, not a part of it."""
         node = attributes.get("tvm_custom", {}).get("node")

@@ -21,8 +21,10 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
-from ..errors import UnsupportedOperatorError
+from ..errors import ModelError, UnsupportedOperatorError
 from ..indices.loops import static
+from ..ir.dialect import WIDENED
+from .onnx_rules import disagreement, inferred, schema_of
 
 __all__ = ["GraphImporter", "const", "definition", "nodes", "place", "sizes_of"]
 
@@ -69,10 +71,8 @@ def sizes_of(x: relax.Expr) -> list[int | None] | None:
 
 def definition(node: Any, opset: int, types: Sequence[onnx.TypeProto] = ()) -> Any:
     """Return the function by which ONNX defines a node's operator, None if it is not a function."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    try:
-        schema = onnx.defs.get_schema(node.op_type, *([] if domain else [opset]), domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node, opset)
+    if schema is None:
         return None
     if schema.has_context_dependent_function:
         given = [one.SerializeToString() for one in types]
@@ -104,6 +104,22 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
             value = self._nodes[output.name]
             if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
                 self._nodes[output.name] = self.bb.emit(op.shape_to_tensor(value))
+            self.check_declared(output, value, shape=False)  # runtimes accept outdated shapes
+
+    def check_declared(self, declared: Any, value: Any, *, shape: bool = True) -> None:
+        """Refuse a value whose type is not the one that its graph declares."""
+        if why := disagreement(getattr(declared, "type", None), _type(value), shape=shape):
+            what = f"the value {getattr(declared, 'name', declared)!r} is {why}, as declared"
+            raise ModelError(what, where=self._where, fix="declare the type that it has")
+
+    def expected(self, node: Any, inputs: Inputs) -> Mapping[str, onnx.TypeProto]:
+        """Check a node by ONNX's rules, and return the types of its results as far as known."""
+        if self._defining:
+            return {}
+        types = [None if value is None else _type(value) for value in inputs]
+        values = {n: _plain(x) for n, x in zip(node.input, inputs, strict=True) if x is not None}
+        small = {n: one for n, one in values.items() if one is not None and one.size <= _SMALL}
+        return inferred(node, self.opset, types, small, self.place())
 
     def bind(self, node: Any) -> None:
         """Convert a node, and enter its results under their names."""
@@ -118,6 +134,7 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
             for i, value in enumerate(inputs):
                 if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
                     inputs[i] = self.bb.emit(op.shape_to_tensor(value))
+        expected = self.expected(node, inputs)
         made = self.convert(kind, inputs, attributes)
         if not isinstance(made, relax.Tuple) and isinstance(
             getattr(made, "ty", None), relax.TupleType
@@ -132,6 +149,8 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
             raise self.unsupported(f"with {len(node.output)} results", "use its first result only")
         for name, value in zip(node.output, results, strict=False):
             self._nodes[name] = value
+            if why := disagreement(expected.get(name), _type(value)):
+                raise self.unsupported(f"here: {name!r} would be {why}", "use another operator")
 
     def convert(self, kind: str, inputs: Inputs, attributes: Attributes) -> Any:
         """Convert an operator; defined by `tvmlab.frontend.onnx_converters`."""
@@ -155,6 +174,11 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
             return np.asarray(self._params[x.name][1].numpy())
         return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
 
+    def computed(self, operands: Inputs) -> bool:
+        """Return whether one of some operands is a tensor that is computed when the model runs."""
+        tensors = [x for x in operands if x is not None and isinstance(x.ty, relax.TensorType)]
+        return any(self.value(x) is None for x in tensors)
+
     def results(self, graph: Any, given: Mapping[str, Any]) -> list[Any]:
         """Convert a subgraph with the values `given` for its inputs, and return its results."""
         outer = self._nodes
@@ -164,6 +188,8 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
                 self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
             for node in graph.node:
                 self.bind(node)
+            for one in (*graph.input, *graph.output):
+                self.check_declared(one, self._nodes.get(getattr(one, "name", one)))
             # An optional result of a definition can be missing.
             return [self._nodes.get(getattr(one, "name", one)) for one in graph.output]
         finally:
@@ -286,11 +312,19 @@ def _type(value: Any) -> onnx.TypeProto:
     if isinstance(kind, relax.TensorType):
         dtype = np.dtype(str(kind.dtype))
         made.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(dtype)
-        for size in sizes_of(value) or ():
+        sizes = sizes_of(value)
+        if sizes is not None:
+            made.tensor_type.shape.SetInParent()  # a scalar has a shape, too
+        for size in sizes or ():
             made.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": size}))
-    elif isinstance(kind, relax.TupleType):
-        field = kind.fields[0]
-        made.sequence_type.elem_type.CopyFrom(_type(relax.Var("x", field)))
+    elif isinstance(kind, relax.ShapeType):
+        made.tensor_type.elem_type = onnx.TensorProto.INT64
+        made.tensor_type.shape.dim.add(**({} if kind.ndim < 0 else {"dim_value": kind.ndim}))
+    elif isinstance(kind, relax.TupleType) and kind.fields:
+        first, *others = (_type(relax.Var("x", field)) for field in kind.fields)
+        if any(other != first for other in others):
+            first.tensor_type.ClearField("shape")
+        made.sequence_type.elem_type.CopyFrom(first)
     return made
 
 
@@ -315,6 +349,8 @@ def _loop(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> An
     """Unroll a loop whose number of iterations is a constant."""
     trips, condition, *state = inputs
     body = attributes["body"]
+    if len(body.output) != 1 + len(attributes["tvm_custom"]["node"].output):
+        raise importer.unsupported("whose body has more or fewer results", "export it again")
     number = _constant(trips)
     if number is None:
         raise importer.unsupported("with a number of iterations computed at run time", _UNROLL)
@@ -385,8 +421,13 @@ def _stack(importer: GraphImporter, parts: Sequence[Any], axis: int) -> Any:
 
 
 def const(value: Any) -> tvm.ir.GenericConst:
-    """Make a constant of a NumPy value's own dtype, where ``relax.const`` makes int64 int32."""
-    return relax.const(tvm.runtime.tensor(np.asarray(value)))
+    """Make a constant of a NumPy value's own dtype, where ``relax.const`` makes int64 int32.
+
+    A value of 2 or 4 bits gets 8.
+    """
+    array = np.asarray(value)
+    wide = WIDENED.get(str(array.dtype))
+    return relax.const(tvm.runtime.tensor(array if wide is None else array.astype(wide)))
 
 
 def _constant(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Converters of layers, rearrangements and reductions that upstream lacks or gets wrong."""
+"""Converters of layers and rearrangements that upstream lacks or gets wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
@@ -177,56 +177,17 @@ def _suppression(importer: GraphImporter, inputs: Inputs, attributes: Attributes
 
 
 def _top_k(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
-    dtype = str(inputs[0].ty.dtype)
-    if dtype in ("uint16", "uint32", "uint64", "int16"):
-        raise importer.unsupported(f"of {dtype}", "convert it to int64 or float32 before")
-    return importer.by_upstream("TopK", inputs, attributes)
-
-
-def _extreme(kind: str, name: str) -> Callable[..., Any]:
-    """Make a converter for the largest or smallest element, which can be infinite."""
-    sign = -1 if kind == "ReduceMax" else 1
-    choose: Any = tirx.max if kind == "ReduceMax" else tirx.min
-
-    def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
-        x, axes = inputs[0:2]
-        dtype, emit = str(x.ty.dtype), importer.bb.emit
-        if dtype == "bool":
-            x = emit(op.astype(x, "float32"))
-            made = importer.bb.normalize(convert(importer, [x, axes], attributes))
-            return op.greater(made, const(np.float32(0.5)))
-        numbers = None if axes is None else importer.value(axes)
-        listed = attributes.get("axes") if axes is None else numbers
-        bound = importer.bb.lookup_binding(x) if isinstance(x, relax.Var) else None
-        # A dequantized tensor is finite, and its operator has an integer form.
-        finite = getattr(getattr(bound, "op", None), "name", "") == "relax.dequantize"
-        if finite or "float" not in dtype or (axes is not None and numbers is None):
-            return importer.by_upstream(kind, inputs, attributes)
-        if listed is None or not len(listed):
-            if attributes.get("noop_with_empty_axes"):
-                return x
-            listed = range(x.ty.ndim)
-        where = sorted(int(axis) % x.ty.ndim for axis in listed)
-        keep = bool(attributes.get("keepdims", 1))
-        if not where:
-            return x
-        # Upstream starts from the largest finite number, so it never returns an infinite one.
-        end = tirx.const(sign * np.inf, dtype)
-        reducer = te.comm_reducer(lambda a, b: choose(a, b), lambda _: end, name=name)
-
-        def body(t: te.Tensor) -> te.Tensor:
-            over = {axis: te.reduce_axis((0, t.shape[axis]), f"k{axis}") for axis in where}
-            kept = [axis for axis in range(len(t.shape)) if keep or axis not in over]
-
-            def element(*at: Any) -> Any:
-                place = dict(zip(kept, at, strict=True)) | over
-                return reducer(t(*(place[k] for k in range(len(t.shape)))), list(over.values()))
-
-            return te.compute([1 if k in over else t.shape[k] for k in kept], element)
-
-        return importer.bb.emit_te(body, x, primfunc_name_hint=name)
-
-    return convert
+    """Select from 16-bit and unsigned integers as int64, because upstream cannot sort them."""
+    x, emit = inputs[0], importer.bb.emit
+    dtype = str(x.ty.dtype)
+    if dtype not in ("uint16", "uint32", "uint64", "int16"):
+        return importer.by_upstream("TopK", inputs, attributes)
+    # Without its highest bit, uint64 has the order of int64.
+    flip = const(np.int64(-(2**63) if dtype == "uint64" else 0))
+    wide = emit(op.bitwise_xor(emit(op.astype(x, "int64")), flip))
+    made = emit(importer.by_upstream("TopK", [wide, *inputs[1:]], attributes))
+    values, places = (emit(relax.TupleGetItem(made, i)) for i in range(2))
+    return relax.Tuple([op.astype(emit(op.bitwise_xor(values, flip)), dtype), places])
 
 
 #: The converters of this module.
@@ -238,8 +199,6 @@ LAYERS: dict[str, Callable[..., Any]] = {
     "EyeLike": _eye_like,
     "LpNormalization": _lp_normalization,
     "NonMaxSuppression": _suppression,
-    "ReduceMax": _extreme("ReduceMax", "reduce_max"),
-    "ReduceMin": _extreme("ReduceMin", "reduce_min"),
     "ReverseSequence": _reverse_sequence,
     "SpaceToDepth": _space_to_depth,
     "TensorScatter": _tensor_scatter,

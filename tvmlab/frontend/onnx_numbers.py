@@ -11,13 +11,13 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
+from ..ir.dialect import WIDENED
 from .onnx_graphs import Attributes, GraphImporter, Inputs, const
 
 __all__ = ["NUMBERS", "cast", "wide"]
 
 _SMALL_FLOATS = tuple(f"float8_{kind}" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
-# Types of less than a byte, and the powers of two, which TVM does not round as ONNX does.
-_REFUSED = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn", "float8_e8m0fnu"}
+_POWERS = "float8_e8m0fnu"  # powers of two
 
 
 def elementwise(
@@ -32,19 +32,48 @@ def elementwise(
 
 
 def cast(importer: GraphImporter, x: relax.Expr, dtype: str, how: Attributes) -> relax.Expr:
-    """Convert a tensor to a dtype, rounding to 8-bit floats as ONNX defines."""
+    """Convert a tensor to a dtype, rounding to small floats and integers as ONNX defines."""
     given = str(x.ty.dtype)
-    if {given, dtype} & _REFUSED:
-        raise importer.unsupported(f"of {given} to {dtype}", "use another dtype")
-    if given in _SMALL_FLOATS:
+    if given in (*_SMALL_FLOATS, _POWERS):
         values = np.arange(256, dtype="uint8").view(given).astype("float32")
         codes = elementwise(importer, lambda v: tirx.reinterpret("uint8", v), x)
         x = importer.bb.emit(op.take(const(values), op.astype(codes, "int32")))
-        given = "float32"
-    if dtype not in _SMALL_FLOATS:
+    if dtype in WIDENED:
+        return _narrowed(importer, x, dtype)
+    if dtype not in (*_SMALL_FLOATS, _POWERS):
         return importer.by_upstream("Cast", [x], {"to": dtype})
     x = importer.bb.emit(op.astype(x, "float32"))
-    return elementwise(importer, _floats(dtype, how), x)
+    return elementwise(importer, (_powers(how) if dtype == _POWERS else _floats(dtype, how)), x)
+
+
+def _narrowed(importer: GraphImporter, x: relax.Expr, dtype: str) -> relax.Expr:
+    """Convert to 2 or 4 bits: keep the low bits of an integer, or round to the nearest float4."""
+    emit, wide = importer.bb.emit, WIDENED[dtype]
+    if "float" not in dtype:
+        x = x if "int" in str(x.ty.dtype) else emit(op.astype(x, "int32"))
+        unused = const(np.array(8 - int(dtype.lstrip("uint")), wide))
+        return op.right_shift(op.left_shift(emit(op.astype(x, wide)), unused), unused)
+    x = emit(op.astype(x, "float32"))
+    size = emit(op.abs(x))
+    half, one, two, four = (const(np.float32(number)) for number in (0.5, 1, 2, 4))
+    step = emit(op.where(op.less(size, two), half, op.where(op.less(size, four), one, two)))
+    rounded = op.clip(op.multiply(op.round(op.divide(x, step)), step), -6, 6)
+    known = op.where(op.isnan(x), const(np.float32(0)), rounded)  # as NumPy does with ml_dtypes
+    return cast(importer, emit(known), wide, {})
+
+
+def _powers(how: Attributes) -> Callable[[Any], Any]:
+    """Return a function that rounds a float32 number to a power of two, without its sign."""
+    mode, saturate = how.get("round_mode", b"up").decode(), how.get("saturate", 1)
+
+    def to_power(x: Any) -> Any:
+        bits = tirx.reinterpret("uint32", x).astype("int32") & tirx.const(0x7FFFFFFF, "int32")
+        half = tirx.Select(bits < 0x800000, 0x3FFFFF, 0x400000)  # up, except from below 2**-126
+        code = (bits + {"up": 0x7FFFFF, "down": 0, "nearest": half}[mode]) >> 23
+        code = tirx.Select(bits >= 0x7F800000, 255, tirx.min(code, 254 if saturate else 255))
+        return tirx.reinterpret(_POWERS, code.astype("uint8"))
+
+    return to_power
 
 
 def _as_float(bits: Any) -> Any:
@@ -91,6 +120,8 @@ def _cast_like(importer: GraphImporter, inputs: Inputs, attributes: Attributes) 
 
 def _bit_cast(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     dtype = upstream.get_type(attributes["to"])
+    if dtype in WIDENED:
+        raise importer.unsupported(f"to {dtype}", "use a dtype of 8 bits or more")
     if "bool" in (dtype, str(inputs[0].ty.dtype)):
         return importer.by_upstream("Cast", inputs, {"to": dtype})
 

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from .onnx_graphs import Attributes, GraphImporter, Inputs, const, unstacked
+from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of, unstacked
 
 __all__ = ["RECURRENT"]
 
@@ -42,7 +42,8 @@ class _Layer:
         names = attributes.get("activations", _DEFAULTS[kind] * 2)
         count = len(_DEFAULTS[kind])
         chosen = [name.lower() for name in names[place * count : (place + 1) * count]]
-        if set(chosen) - set(_ACTIVATIONS) or attributes.get("input_forget"):
+        known = len(chosen) == count and set(chosen) <= set(_ACTIVATIONS)
+        if not known or attributes.get("input_forget"):
             why = f"with input_forget or activations {b', '.join(chosen).decode()}"
             raise importer.unsupported(why, "export the layer with its default activations")
         self.functions = [_ACTIVATIONS[name] for name in chosen]
@@ -120,10 +121,22 @@ def _recurrent(kind: str) -> Callable[..., Any]:
         dtype = str(x.ty.dtype)
         direction = attributes.get("direction", b"forward")
         late = bool(attributes.get("linear_before_reset", 0))
+        count = 2 if direction == b"bidirectional" else 1
+        wanted = {  # the operands that `part` takes apart, with their sizes
+            "W": (w, [count, gates * attributes.get("hidden_size", hidden), features]),
+            "R": (r, [count, gates * hidden, hidden]),
+            "B": (b, [count, 2 * gates * hidden]),
+            "P": (peepholes, [count, 3 * hidden]),
+            **{f"initial state {n}": (h, [count, batch, hidden]) for n, h in enumerate(initial)},
+        }
+        for name, (value, sizes) in wanted.items():
+            if value is not None and sizes_of(value) != sizes:
+                why = f"with {name} of shape {sizes_of(value)}, not {sizes}"
+                raise importer.unsupported(why, "export the layer again")
         valid = None if lengths is None else _valid(importer, lengths, steps, batch)
         outputs: list[Any] = []
         finals: list[State] = []
-        for place in range(2 if direction == b"bidirectional" else 1):
+        for place in range(count):
             layer = _Layer(importer, kind, attributes, place)
 
             def part(value: Any, at: int = place) -> Any:
@@ -171,7 +184,10 @@ def _recurrent(kind: str) -> Callable[..., Any]:
 
 def _valid(importer: GraphImporter, lengths: Any, steps: int, batch: int) -> Sequence[Any]:
     """Return for each step the batch's sequences that have not ended."""
-    emit = importer.bb.emit
+    emit, known = importer.bb.emit, importer.value(lengths)
+    if known is not None and not ((known >= 0) & (known <= steps)).all():
+        why = f"with lengths {known.tolist()} of sequences of {steps} steps"
+        raise importer.unsupported(why, "correct the lengths")
     column = emit(op.reshape(op.astype(lengths, "int64"), [batch, 1]))
     return [emit(op.less(const(np.int64(t)), column)) for t in range(steps)]
 

@@ -1,7 +1,7 @@
-"""Resize and Upsample, for which upstream lacks modes: one matrix or index table for each axis.
+"""Resize and Upsample, for which upstream lacks modes: a table of places for each axis.
 
-Upstream scales by the ratio of the sizes, and has no antialiasing. Where that differs from ONNX,
-each axis is multiplied by the matrix of its interpolation, which is exact in every mode.
+Upstream scales by the ratio of the sizes, has no antialiasing, and needs constants. Where that
+differs from ONNX, a table has the inputs of each result and their weights, along each axis.
 """
 
 from __future__ import annotations
@@ -10,91 +10,95 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of
+from .sizes import computed, not_too_large
 
 __all__ = ["RESIZE"]
 
-Floats = npt.NDArray[np.float64]
+
+def _float(number: Any) -> Any:
+    return tirx.Cast("float64", number)
 
 
-def _coordinates(n: int, out: int, scale: float, mode: str, roi: Sequence[float]) -> Floats:
-    """Return the place in an axis of `n` of each of the `out` results."""
-    x, width = np.arange(out, dtype="float64"), scale * n
+def _coordinate(x: Any, n: float, out: Any, scale: Any, mode: str, roi: Sequence[Any]) -> Any:
+    """Return the place in an axis of `n` of the result `x` of `out` results."""
+    width, zero = scale * n, _float(0)
     if mode == "align_corners":
-        return x * 0 if width == 1 else x * (n - 1) / (width - 1)
+        return tirx.Select(width == 1.0, zero, x * (n - 1) / (width - 1.0))
     if mode == "asymmetric":
         return x / scale
     if mode == "tf_crop_and_resize":
-        start, end = roi
-        step = 0 if width == 1 else (end - start) * (n - 1) / (width - 1)
-        return start * (n - 1) + (x * step if width != 1 else x * 0 + (end - start) * (n - 1) / 2)
-    if mode == "pytorch_half_pixel" and width == 1:
-        return x - 0.5
-    offset = n / 2 * (1 - out / width) if mode == "half_pixel_symmetric" else 0
-    return offset + (x + 0.5) / scale - 0.5
+        start, reach = roi[0], (roi[1] - roi[0]) * (n - 1)
+        step = reach / (width - 1.0)
+        return start * (n - 1) + tirx.Select(width == 1.0, reach / 2.0, x * step)
+    offset = n / 2 * (1.0 - out / width) if mode == "half_pixel_symmetric" else zero
+    made = offset + (x + 0.5) / scale - 0.5
+    return tirx.Select(width == 1.0, x - 0.5, made) if mode == "pytorch_half_pixel" else made
 
 
-def _nearest(x: Floats, mode: str) -> Floats:
-    ways: dict[str, Callable[[Floats], Floats]] = {
-        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }
-    return ways[mode](x)
+_NEAREST: dict[str, Callable[[Any], Any]] = {
+    "round_prefer_floor": lambda x: tirx.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: tirx.floor(x + 0.5),
+    "floor": tirx.floor,
+    "ceil": tirx.ceil,
+}
 
 
-def _cubic(a: float) -> Callable[[Floats], Floats]:
-    def kernel(x: Floats) -> Floats:
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return np.where(x <= 1, near, np.where(x < 2, far, 0))
+def _weight(x: Any, a: float | None) -> Any:
+    """Return the weight of an input at a distance of `x`, of cubic interpolation if `a` is set."""
+    zero = _float(0)
+    if a is None:
+        return tirx.max(1.0 - x, zero)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1.0
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return tirx.Select(x <= 1.0, near, tirx.Select(x < 2.0, far, zero))
 
-    return kernel
 
-
-def _matrix(n: int, x: Floats, scale: float, cubic: float | None, how: Attributes) -> Floats:
-    """Return the weights of the `n` inputs for each result, of one row each."""
-    wide = min(scale, 1.0) if how.get("antialias") else 1.0
-    kernel = (lambda v: np.clip(1 - v, 0, None)) if cubic is None else _cubic(cubic)
-    reach = int(np.ceil((1 if cubic is None else 2) / wide)) + 1
-    taps = np.floor(x)[:, None].astype(int) + np.arange(-reach, reach + 1)
-    weights = kernel(np.abs(taps - x[:, None]) * wide)
-    if how.get("exclude_outside"):
-        weights = np.where((taps >= 0) & (taps < n), weights, 0)
-    if how.get("antialias") or how.get("exclude_outside"):
-        weights /= weights.sum(axis=1, keepdims=True)
-    made = np.zeros((len(x), n))
-    np.add.at(made, (np.arange(len(x))[:, None], np.clip(taps, 0, n - 1)), weights)
-    return made
+def _index(place: Any, n: int) -> Any:
+    """Return the index of an axis of `n` that is next to a place; 0 for NaN."""
+    place = tirx.Select(place > 0.0, place, _float(0))
+    return tirx.Cast("int64", tirx.Select(place < n - 1.0, place, _float(n - 1)))
 
 
 def _plan(
-    importer: GraphImporter, inputs: Inputs, attributes: Attributes, shape: list[int]
-) -> tuple[list[int], list[int], list[float], list[float]]:
-    """Return the axes, their new sizes and scales, and their regions of interest."""
-    roi, scales, sizes = (None if x is None else importer.value(x) for x in inputs[1:4])
-    rank = len(shape)
-    axes = [axis % rank for axis in attributes.get("axes", range(rank))]
-    region = [0.0] * len(axes) + [1.0] * len(axes) if roi is None or not roi.size else list(roi)
-    if sizes is None or not sizes.size:
-        if scales is None or len(scales) != len(axes):
-            raise importer.unsupported("with scales computed at run time", "make them constants")
-        factors = [float(scale) for scale in scales]
-        made = [int(scale * shape[axis]) for scale, axis in zip(factors, axes, strict=True)]
-        return axes, made, factors, region
-    made = [int(size) for size in sizes]
-    factors = [size / shape[axis] for size, axis in zip(made, axes, strict=True)]
-    policy = attributes.get("keep_aspect_ratio_policy", b"stretch")
-    if policy != b"stretch":
-        factor = (min if policy == b"not_larger" else max)(factors)
-        factors = [factor] * len(axes)
-        made = [int(factor * shape[axis] + 0.5) for axis in axes]
-    return axes, made, factors, region
+    importer: GraphImporter, inputs: Inputs, how: Attributes, shape: list[int], axes: list[int]
+) -> tuple[list[Any], list[Any], Any]:
+    """Return the new sizes of axes, the reaches of results, and the scales; arrays if known."""
+    scales, sizes = inputs[2:4]
+    given = scales if sizes is None or importer.known_sizes(sizes) == [0] else sizes
+    n = [shape[axis] for axis in axes]
+    if given is None or importer.known_sizes(given) != [len(n)] or 0 in shape:
+        raise importer.unsupported("of no elements or too few scales", "give a scale for each axis")
+    value, half = importer.value(given), 0.0
+    by: Any = op if value is None else np
+    scale = op.astype(given, "float64") if value is None else value.astype("float64")
+    if given is sizes:
+        old, half = np.array(n, "float64"), 0.5
+        scale = by.divide(scale, const(old) if value is None else old)
+        if (policy := how.get("keep_aspect_ratio_policy", b"stretch")) != b"stretch":
+            most = by.min if policy == b"not_larger" else by.max
+            scale = by.broadcast_to(most(scale, 0), [len(n)])
+
+    def plan(_: Any, scale: Sequence[Any]) -> Any:
+        new = [tirx.floor(one * float(size) + half) for one, size in zip(scale, n, strict=True)]
+        fit = tirx.all(True, *(tirx.all(size >= 1.0, size < 2.0**31) for size in new))
+        whole = dict(zip(axes, new, strict=True))
+        sizes = [_float(whole.get(k, size)).astype("int64") for k, size in enumerate(shape)]
+        reach = [tirx.ceil(how["width"] / tirx.min(one, _float(1))) + 1.0 for one in scale]
+        conditions = {"a new size is less than 1, or too large": fit, **not_too_large(sizes)}
+        return [*new, *reach], conditions
+
+    if value is None:
+        scale = importer.bb.emit(scale)
+        where, fix = importer.place(), "give scales or sizes above 0 that fit the tensor"
+        made = computed(importer.bb, 2 * len(n), plan, [scale], (), where, fix)
+    else:
+        reach = np.ceil(how["width"] / np.minimum(scale, 1)) + 1
+        made = [int(number) for number in (*np.floor(scale * n + half), *reach)]
+    return made[: len(n)], made[len(n) :], scale
 
 
 def _exact_upstream(
@@ -115,56 +119,121 @@ def _exact_upstream(
     )
 
 
+def _places(scale: te.Tensor, roi: te.Tensor, out: Any, how: Attributes) -> te.Tensor:
+    """Return the place in the axis of each of `out` results."""
+    i, n, last = how["i"], float(how["n"]), _float(out)
+    ends = [_float(roi(k)) for k in (i, i + scale.shape[0])]
+    return te.compute(
+        (out,), lambda o: _coordinate(_float(o), n, last, scale(i), how["common"], ends)
+    )
+
+
+def _along(
+    importer: GraphImporter, x: Any, scale: Any, roi: Any, out: Any, reach: Any, how: Attributes
+) -> Any:
+    """Resize an axis to `out`; `how` has the axis, its size and the number of its scale."""
+    bb, dtype, axis, n = importer.bb, str(x.ty.dtype), how["axis"], how["n"]
+    smooth, a = how.get("antialias"), how["a"]
+
+    def nearest(scale: te.Tensor, roi: te.Tensor, out: Any) -> te.Tensor:
+        places = _places(scale, roi, out, how)
+        return te.compute((out,), lambda o: _index(_NEAREST[how["nearest"]](places(o)), n))
+
+    if how["mode"] == "nearest":
+        index = bb.emit_te(nearest, scale, roi, out, primfunc_name_hint="nearest")
+        return bb.emit(op.take(x, index, axis, "clip"))
+    begin, steps = (reach, 2 * reach + 1) if smooth else ((0, 2) if a is None else (1, 4))
+
+    def tables(scale: te.Tensor, roi: te.Tensor, *ends: Any) -> list[te.Tensor]:
+        out, begin, steps = ends
+        places, shape = _places(scale, roi, out, how), (out, steps)
+
+        def tap(o: Any, t: Any) -> Any:
+            return tirx.floor(places(o)) + _float(t - begin)
+
+        def weight(o: Any, t: Any) -> Any:
+            wide = tirx.min(scale(how["i"]), _float(1)) if smooth else 1.0
+            made = _weight(tirx.abs(tap(o, t) - places(o)) * wide, a)
+            inside = tirx.all(tap(o, t) >= 0.0, tap(o, t) < float(n))
+            return tirx.Select(inside, made, _float(0)) if how.get("exclude_outside") else made
+
+        made = te.compute(shape, weight)
+        if smooth or how.get("exclude_outside"):
+            k, parts = te.reduce_axis((0, steps), "k"), made
+            whole = te.compute((out,), lambda o: te.sum(parts(o, k), k))
+            made = te.compute(shape, lambda o, t: parts(o, t) / whole(o))
+        index = te.compute(shape, lambda o, t: _index(tap(o, t), n))
+        return [te.compute(shape, lambda o, t: tirx.Cast(dtype, made(o, t))), index]
+
+    def sums(x: te.Tensor, weights: te.Tensor, index: te.Tensor) -> te.Tensor:
+        t = te.reduce_axis((0, weights.shape[1]), "t")
+
+        def element(*at: Any) -> Any:
+            factor, o = weights(at[axis], t), at[axis]
+            value = x(*at[:axis], index(o, t), *at[axis + 1 :])
+            # An infinite input has no effect where its weight is 0.
+            return te.sum(tirx.Select(factor != 0, value * factor, tirx.const(0, dtype)), t)
+
+        return te.compute([*x.shape[:axis], weights.shape[0], *x.shape[axis + 1 :]], element)
+
+    made = bb.emit_te(tables, scale, roi, out, begin, steps, primfunc_name_hint="resize_tables")
+    parts = [bb.emit(relax.TupleGetItem(made, i)) for i in range(2)]
+    return bb.emit_te(sums, x, *parts, primfunc_name_hint="resize")
+
+
 def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     if importer.opset < 11:  # the inputs are the tensor and its scales
         inputs = [inputs[0], None, inputs[1], None]
         same = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
         attributes = {**attributes, **same}
-    x = inputs[0]
-    shape = sizes_of(x)
+    x, roi, *given = [*inputs, *[None] * 4][:4]
+    mode = attributes.get("mode", b"nearest").decode()
+    common = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    crops = common == "tf_crop_and_resize"
+    shape, at_run_time = sizes_of(x), importer.computed([*given, *([roi] if crops else [])])
     if shape is None or None in shape:
-        if attributes.get("antialias") or attributes.get("exclude_outside"):
+        if attributes.get("antialias") or attributes.get("exclude_outside") or at_run_time:
             raise importer.unsupported("of unknown sizes", "give `shapes` to load")
         return importer.by_upstream("Resize", inputs, attributes)
-    known = [size for size in shape if size is not None]
-    padded = [*inputs, *[None] * 4][:4]
-    axes, made, scales, region = _plan(importer, padded, attributes, known)
-    mode = attributes.get("mode", b"nearest").decode()
-    if importer.opset >= 11 and _exact_upstream(attributes, known, made, scales, mode):
+    known, dtype = [size for size in shape if size is not None], str(x.ty.dtype)
+    axes = [axis % len(known) for axis in attributes.get("axes", range(len(known)))]
+    n = [known[axis] for axis in axes]
+    a = attributes.get("cubic_coeff_a", -0.75) if mode == "cubic" else None
+    nearest = attributes.get("nearest_mode", b"round_prefer_floor").decode()
+    how = {**attributes, "mode": mode, "common": common, "nearest": nearest, "a": a}
+    how["width"] = 1.0 if a is None else 2.0
+    made, reach, factors = _plan(importer, [x, roi, *given], how, known, axes)
+    scale = factors if isinstance(factors, relax.Expr) else const(factors)
+    new = scale is factors or importer.opset < 11
+    if not new and _exact_upstream(attributes, known, made, factors, mode):
         return importer.by_upstream("Resize", inputs, attributes)
-    common = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
-    dtype = str(x.ty.dtype)
     if mode != "nearest" and "float" not in dtype:
         raise importer.unsupported(f"of {dtype} by interpolation", "convert it to float32 before")
-    a = attributes.get("cubic_coeff_a", -0.75) if mode == "cubic" else None
-    emit = importer.bb.emit
-    outside: Any = np.zeros((), bool)
-    for i, (axis, out, scale) in enumerate(zip(axes, made, scales, strict=True)):
-        n = known[axis]
-        roi = region[i], region[i + len(axes)]
-        places = _coordinates(n, out, scale, common, roi)
-        if common == "tf_crop_and_resize":
-            beyond = (places < 0) | (places > n - 1)
-            view = [1] * len(known)
-            view[axis] = out
-            outside = outside | beyond.reshape(view)
-        elif out == n and np.isclose(scale, 1):
-            continue
-        if mode == "nearest":
-            nearest = _nearest(
-                places, attributes.get("nearest_mode", b"round_prefer_floor").decode()
-            )
-            index = const(np.clip(nearest, 0, n - 1).astype("int64"))
-            x = emit(op.take(x, index, axis))
-            continue
-        matrix = _matrix(n, places, scale, a, attributes)
-        order = [*(k for k in range(len(known)) if k != axis), axis]
-        x = emit(op.matmul(emit(op.permute_dims(x, order)), const(matrix.T.astype(dtype))))
-        x = emit(op.permute_dims(x, [int(k) for k in np.argsort(order)]))
-    if outside.any():
-        value = const(np.array(attributes.get("extrapolation_value", 0.0), dtype))
-        x = emit(op.where(const(outside), value, x))
-    return x
+    if roi is None or importer.known_sizes(roi) == [0]:
+        roi = const(np.array([0] * len(n) + [1] * len(n), "float32"))
+    for i, axis in enumerate(axes):
+        if crops or scale is factors or made[i] != n[i] or not np.isclose(factors[i], 1):
+            one = {**how, "axis": axis, "n": n[i], "i": i}
+            x = _along(importer, x, scale, roi, made[i], reach[i], one)
+    if not crops:
+        return x
+
+    def outside(x: te.Tensor, scale: te.Tensor, roi: te.Tensor) -> te.Tensor:
+        fill = tirx.const(attributes.get("extrapolation_value", 0.0), dtype)
+        tables = [
+            _places(scale, roi, x.shape[axis], {**how, "n": n[i], "i": i})
+            for i, axis in enumerate(axes)
+        ]
+
+        def element(*at: Any) -> Any:
+            found = [table(at[axis]) for table, axis in zip(tables, axes, strict=True)]
+            ends = zip(found, n, strict=True)
+            kept = [tirx.all(place >= 0.0, place <= size - 1.0) for place, size in ends]
+            return tirx.Select(tirx.all(True, *kept), x(*at), fill)
+
+        return te.compute(x.shape, element)
+
+    return importer.bb.emit_te(outside, x, scale, roi, primfunc_name_hint="extrapolate")
 
 
 def _upsample(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> relax.Expr:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_index
 from tvm.relax import op
 
 from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of
@@ -91,7 +92,7 @@ def _running(kind: str) -> Any:
         constant = importer.value(inputs[1])
         if constant is None and len(sizes) != 1:
             raise importer.unsupported("along an axis computed at run time", "make it a constant")
-        axis = 0 if constant is None else int(constant.item()) % len(sizes)
+        axis = 0 if constant is None else normalize_axis_index(int(constant.item()), len(sizes))
         dtype = str(x.ty.dtype)
         back = attributes.get("reverse", 0)
         x = emit(op.flip(x, axis)) if back else x

@@ -87,6 +87,11 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
     def concerns(self, call: relax.Call) -> bool:
         """Return whether a call needs a check or has indices to normalize."""
         name = call.op.name if isinstance(call.op, ir.Op) else ""
+        if name == "relax.call_tir" and not self.cpu:
+            attrs = self.builder_.get()[call.args[0]].attrs
+            if attrs and "tvmlab.cpu" in attrs:
+                what = "the model computes sizes, which tvmlab does on a CPU only"
+                raise self.refused(what, "compile(target=...)", "compile for a CPU")
         if name in RULES or name in UNCHECKED:
             return True
         return name in _REFUSED or (name in CONDITIONS and symbolic(call))

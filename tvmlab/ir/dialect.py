@@ -24,6 +24,12 @@ from .. import errors
 #: The attribute of ``main`` in which importers store the model's names of its outputs: a list of
 #: str, one per output; each field of a tuple is an output.
 OUTPUT_NAMES = "output_names"
+#: The attribute of ``main`` with the dtypes of its inputs and outputs of 2 or 4 bits, by name.
+NARROW = "narrow"
+#: The dtypes of 2 and 4 bits, each with the dtype that holds its values in TVM, whose code for
+#: CPUs cannot address less than a byte.
+WIDENED = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
+WIDENED["float4_e2m1fn"] = "float8_e4m3fn"
 
 Infer = Callable[[Sequence[ir.Type], dict[str, Any]], ir.Type]
 Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]

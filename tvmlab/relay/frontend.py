@@ -10,7 +10,7 @@ from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
 from ..ir import gone
-from ..ir.dialect import OUTPUT_NAMES
+from ..ir.dialect import NARROW, OUTPUT_NAMES
 from ..ir.graph import substitute
 from ..ir.module import normal
 from ..support.extras import need
@@ -189,7 +189,8 @@ def _detached(
         new = [relax.Var(name, var.ty) for name, var in zip(names, main.params, strict=True)]
         body = substitute(main.body, dict(zip(main.params, new, strict=True)))
         main = normal(Function(new, body, attrs=main.attrs))
-    for name in ("params", "num_input", OUTPUT_NAMES):  # Relay's ``main`` had no such attributes
+    # Relay's ``main`` had no such attributes.
+    for name in ("params", "num_input", OUTPUT_NAMES, NARROW):
         if name in main.attrs:
             main = main.without_attr(name)
     mod = mod.clone()

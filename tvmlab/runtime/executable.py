@@ -247,11 +247,12 @@ class _VMSession:
         self.machine = relax.VirtualMachine(built, device)
         # Looked up once, because a look-up costs more than the rest of a small network's call.
         self.main = self.machine["main"]
-        self._dtypes = [value.dtype for value in signature.inputs]
+        self._signature = signature
+        self._dtypes = [value.stored for value in signature.inputs]
         self._buffers: list[Any] = [None] * len(self._dtypes)
 
     def __call__(self, arrays: list[np.ndarray]) -> Any:
-        return self._copied(self.main(*self.place(arrays)))
+        return self._signature.narrowed(self._copied(self.main(*self.place(arrays))))
 
     def place(self, arrays: list[np.ndarray]) -> list[Any]:
         """Copy arrays to tensors, which the next call overwrites.

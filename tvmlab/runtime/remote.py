@@ -116,7 +116,7 @@ class RemoteExecutable:
 
         def run() -> Any:
             self._machine.invoke_stateful("main")
-            return _fetch(self._machine.module)
+            return self.signature.narrowed(_fetch(self._machine.module))
 
         return self._run(inputs, named, run)
 
@@ -172,7 +172,7 @@ class RemoteExecutable:
 
         def send_and_run() -> _Result:
             tensors = [
-                tvm.runtime.empty(array.shape, value.dtype, self._device).copyfrom(array)
+                tvm.runtime.empty(array.shape, value.stored, self._device).copyfrom(array)
                 for array, value in zip(arrays, self.signature.inputs, strict=True)
             ]
             self._machine.set_input("main", *tensors)

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from ..errors import CompileError, InputError
-from ..ir.dialect import OUTPUT_NAMES
+from ..ir.dialect import NARROW, OUTPUT_NAMES, WIDENED
 
 __all__ = ["Input", "Output", "Signature"]
 
@@ -38,6 +38,11 @@ class Input:
     name: str
     shape: tuple[int | str, ...]
     dtype: str
+
+    @property
+    def stored(self) -> str:
+        """The dtype of the tensor in TVM, which has 8 bits for 2 and 4."""
+        return WIDENED.get(self.dtype, self.dtype)
 
     def __str__(self) -> str:
         """Format the input like a declaration."""
@@ -103,7 +108,11 @@ class Signature:
         # A pass can change the outputs, and a file cannot contain two outputs of one name.
         if len(names) == len(outputs) == len(set(names)) and all(names):
             outputs = [replace(one, name=name) for one, name in zip(outputs, names, strict=True)]
-        return cls(tuple(inputs), tuple(outputs))
+        narrow = (func.attrs or {}).get(NARROW, {})
+        return cls(
+            tuple(replace(one, dtype=str(narrow.get(one.name, one.dtype))) for one in inputs),
+            tuple(replace(one, dtype=str(narrow.get(one.name, one.dtype))) for one in outputs),
+        )
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
         """Order a call's arguments and check them; raise `InputError` if they do not match.
@@ -120,6 +129,21 @@ class Signature:
             else self._check(declared, value, sizes)
             for declared, (shape, dtype), value in zip(self.inputs, self._exact, args, strict=True)
         ]
+
+    def narrowed(self, result: Any) -> Any:
+        """Convert results that TVM holds in 8 bits to the model's own dtypes of 2 and 4 bits."""
+        if not self._narrow:
+            return result
+        made = list(result) if isinstance(result, tuple) else [result]
+        for place, dtype in self._narrow.items():
+            made[place] = made[place].astype(dtype)
+        return tuple(made) if isinstance(result, tuple) else made[0]
+
+    @functools.cached_property
+    def _narrow(self) -> dict[int, str]:
+        """The outputs of 2 and 4 bits, by their positions."""
+        found = enumerate(one.dtype for one in self.outputs)
+        return {place: dtype for place, dtype in found if dtype in WIDENED}
 
     @functools.cached_property
     def _exact(self) -> list[tuple[tuple[int | str, ...] | None, np.dtype[Any] | None]]:

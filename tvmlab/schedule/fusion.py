@@ -16,7 +16,7 @@ from .apply import SCHEDULED
 from .compute import CONTRACTION, TILE
 from .winograd import INPUT
 
-__all__ = ["KeepApart", "prologues"]
+__all__ = ["KeepApart", "SizesFirst", "prologues"]
 
 # Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators are fused into a reduction
 # that reads them; a reduction is not fused into later operators; opaque functions stay alone.
@@ -42,6 +42,40 @@ class KeepApart:
                 if narrow or func.attrs.get(SCHEDULED, False):
                     mod[var] = func.with_attr("op_pattern", _OPAQUE)
         return mod
+
+
+@tvm.transform.module_pass(opt_level=0)
+class SizesFirst:
+    """Move calls after the `match_cast` that defines their sizes, because `FuseOps` does not."""
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                mod[var] = _Sorter().visit_expr(func)
+        return mod
+
+
+@relax.expr_functor.mutator
+class _Sorter(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        casts = [one for one in block.bindings if isinstance(one, relax.MatchCast)]
+        if not casts:
+            return block
+        waiting, made = list(block.bindings), []
+        undefined = {size for one in casts for size in relax.analysis.tir_vars_in_type(one.ty)}
+        undefined |= {one.var for one in waiting}
+        while waiting:
+            free = (set(relax.analysis.free_vars(one.value)) & undefined for one in waiting)
+            # The first one that needs nothing undefined; an input's sizes are defined elsewhere.
+            one = waiting.pop(next((i for i, names in enumerate(free) if not names), 0))
+            undefined.discard(one.var)
+            if isinstance(one, relax.MatchCast):
+                undefined -= set(relax.analysis.tir_vars_in_type(one.ty))
+            made.append(one)
+        return relax.DataflowBlock(made)
 
 
 @tvm.transform.module_pass(opt_level=0)

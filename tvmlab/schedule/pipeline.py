@@ -22,7 +22,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 
 from .apply import LAYOUT, ApplyRules, ApplyTuned, Tuned, found_layouts
 from .contraction import Contraction
-from .fusion import KeepApart, prologues
+from .fusion import KeepApart, SizesFirst, prologues
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
@@ -60,6 +60,7 @@ def fused_passes(
             relax.transform.FuseTIR(),
             relax.transform.DeadCodeElimination(),
             *(prologues() if "epilogue" in taken else []),
+            SizesFirst(),
         ]
     )
 
