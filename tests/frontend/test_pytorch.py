@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -318,6 +319,13 @@ def put(a: torch.Tensor, values: Any, *index: Any) -> torch.Tensor:
 
 
 MAXIMA: dict[str, Any] = {"kernel_size": 2, "return_indices": True}
+PLACES = torch.tensor([[0, 1, 1, 3], [0, 2, 0, 0]])
+ODD = torch.tensor([[1.0, -2.0, 0.0, -0.0], [torch.inf, -torch.inf, torch.nan, 3e30]])
+RANDOM = torch.Generator().manual_seed(0)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=RANDOM)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +341,7 @@ MAXIMA: dict[str, Any] = {"kernel_size": 2, "return_indices": True}
         (lambda a: F.max_pool2d(a, **MAXIMA)[0], (tensor(1, 2, 6, 7),)),
         (lambda a: a.amax((0, 2)), (tensor(2, 3, 4),)),
         (lambda a: a.amin(), (tensor(2, 3),)),
-        (lambda a: a.prod(1), (tensor(2, 3),)),
+        (lambda a: (a.prod(1), a.int().prod(0)), (tensor(2, 3),)),
         (lambda a: a.logsumexp(1), (tensor(2, 3),)),
         (lambda a: torch.rsub(a, 1) // 0.1, (tensor(3, 4),)),
         (lambda a, b: (a // b, torch.div(a, b, rounding_mode="trunc"), a % b), (WHOLE, WHOLE + 10)),
@@ -354,6 +362,21 @@ MAXIMA: dict[str, Any] = {"kernel_size": 2, "return_indices": True}
             lambda a: F.interpolate(a, (4, 9), mode="bilinear", antialias=True),
             (tensor(1, 2, 6, 7),),
         ),
+        (lambda a, b: (torch.cdist(a, b), torch.cdist(a, b, 1.0)), (normal(2, 3, 4), normal(5, 4))),
+        (lambda a: (*a.kthvalue(2, -2, True), *torch.var_mean(a, (0, 2))), (normal(3, 4, 5),)),
+        (lambda a: torch.searchsorted(torch.arange(4.0), a, side="right"), (ODD * 2,)),
+        (lambda a: (torch.searchsorted(a, a * 2), torch.bucketize(a, a[0] * 2)), (WHOLE,)),
+        (lambda a: a.masked_scatter(a[:1] > 0, a.flip(0)), (normal(3, 4),)),
+        (lambda a: (a.copysign(a.flip(1)), a.copysign(-1.0), a.signbit(), a.exp2()), (ODD,)),
+        (lambda a: (a != a, a == a, a != 1, a.isnan(), a.isinf(), a.nanmean()), (ODD,)),
+        (lambda a: (a.hypot(a.flip(1)), a.fmax(a.flip(1)), a.fmin(a[:1]), a.norm(0, 1)), (ODD,)),
+        (lambda a: (a**2, a.amax(1), a.min(), a.max(1)[0], a.sort(1)[0], a.sign()), (WHOLE > 0,)),
+        (lambda a: (a.topk(2)[0], a.argsort(stable=True), a.isinf()), (WHOLE.short(),)),
+        (lambda a: (*a[0, 0].max(0), a[0, 0].amin(0)), (normal(2, 3),)),
+        (lambda a: a.as_strided((3, 2), (1, 2), 1), (WHOLE,)),
+        (lambda a: (torch.div(a, 3, rounding_mode=None), F.avg_pool1d(a, 2)), (normal(3, 4),)),
+        (partial(F.grid_sample, align_corners=True), [normal(1, 3, 4, 5, 3)] * 2),
+        (F.conv2d, (WHOLE.view(1, 1, 3, 4), WHOLE.view(3, 1, 2, 2), WHOLE[0, :3])),
         (lambda a: F.fold(a, (5, 6), 3, padding=1), (tensor(2, 18, 30),)),
         (lambda a, b: a.scatter_add(0, WHOLE.abs() % 3, b), (tensor(3, 4), tensor(3, 4) + 1)),
         (lambda a: put(a, 7.0, a > 0), (tensor(3, 4),)),
@@ -395,6 +418,9 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     program = Program(lambda x: network(x.to(dtype)).float())
     program.network = network
     agree_with_pytorch(program, tensor(2, 3, 5, 5), close=2 * torch.finfo(dtype).eps)
+    whole = export(network, tensor(2, 3, 5, 5).to(dtype))
+    x = tensor(2, 3, 5, 5).numpy().astype(str(dtype).removeprefix("torch."))
+    assert tvmlab.compare(tvmlab.load(whole), whole, x, tolerance=0.05).first is None
 
 
 @settings(max_examples=15, deadline=None)
@@ -409,6 +435,31 @@ def test_index_put(draw: st.DataObject) -> None:
 
 
 @settings(max_examples=15, deadline=None)
+@given(st.data(), st.integers(1, 3), st.booleans(), st.integers(1, 2), st.integers(1, 3))
+def test_convolution(
+    draw: st.DataObject, count: int, transposed: bool, groups: int, stride: int
+) -> None:
+    name = f"conv{'_transpose' * transposed}{count}d"
+    options = {"groups": groups, "stride": stride, "padding": draw.draw(st.integers(0, 2))}
+    options["dilation"] = draw.draw(st.integers(1, 2))
+    if transposed:
+        options["output_padding"] = draw.draw(st.integers(0, stride - 1))
+    weight = normal(4, 4 if transposed else 4 // groups, *[3, 2, 3][:count]).double()
+    layer = Program(lambda a, b: getattr(F, name)(a, b, **options))
+    agree_with_pytorch(layer, normal(2, 4, *[6, 7, 5][:count]).double(), weight)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.slices(7), st.sampled_from(["sum", "prod", "mean", "amax", "amin"]), st.booleans())
+def test_writes(part: slice, reduce: str, own: bool) -> None:
+    reduced = Program(lambda a, b: a.scatter_reduce(1, PLACES, b, reduce, include_self=own))
+    agree_with_pytorch(reduced, normal(3, 4), normal(2, 5))
+    agree_with_pytorch(reduced, WHOLE, WHOLE.flip(1))
+    if part.step is None or part.step > 0:
+        agree_with_pytorch(Program(lambda a: put(a, 7.0, slice(None), part)), normal(3, 7))
+
+
+@settings(max_examples=15, deadline=None)
 @given(*[st.integers(1, 9)] * 4)
 def test_nearest_takes_pytorchs_pixels(rows: int, columns: int, tall: int, wide: int) -> None:
     resized = Program(lambda a: F.interpolate(a, size=(tall, wide)))
@@ -418,7 +469,15 @@ def test_nearest_takes_pytorchs_pixels(rows: int, columns: int, tall: int, wide:
 @pytest.mark.parametrize(
     ("function", "what"),
     [
-        (lambda a: F.max_pool2d(a, **MAXIMA)[1], "the indices of max_pool2d"),
+        (lambda a: F.max_pool2d(a, **MAXIMA)[1], "the results of max_pool2d_with_indices after"),
+        (lambda a: torch.native_layer_norm(a, [7], None, None, 1e-5)[1], "of native_layer_norm"),
+        (lambda a: F.avg_pool3d(a, 1, divisor_override=3), "divisor_override"),
+        (lambda a: a[0, 0].T.as_strided((2, 2), (1, 2)), "as_strided of a part"),
+        (
+            lambda a: (a > 0).index_put((PLACES[0, :1],), a > 1, accumulate=True),
+            "accumulates bools",
+        ),
+        (lambda a: a[0, 0].gt(0).scatter_reduce(1, PLACES, a[0, 0] > 1, "sum"), "of bools"),
         (lambda a: F.dropout(a, 0.5, True), "random numbers"),
         (lambda a: a + torch.randn_like(a), "random numbers"),
         (lambda a: put(a, torch.zeros(3, 7), a[:, :, 0, 0] > 9), "write to a mask"),

@@ -74,6 +74,7 @@ def import_program(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            _validate(program)
             names = program.graph_signature.user_outputs  # before decompositions rename them
             # Decompose here as upstream would, because the converters name nodes of this program.
             kept = kept_by(program, custom)
@@ -98,6 +99,15 @@ def import_program(
         fix = "export the module in evaluation mode, and check that it runs in PyTorch"
         what = f"TVM's importer failed: {telling(error)}"
         raise ModelError(what, where=_PROGRAM, fix=fix) from error
+
+
+def _validate(program: Any) -> None:
+    """Refuse a program that PyTorch's own verifier refuses."""
+    try:
+        program.validate()
+    except Exception as error:  # the verifiers raise several classes
+        what = f"the exported program is not valid: {telling(error)}"
+        raise ModelError(what, where=_PROGRAM, fix="export the module again") from error
 
 
 def _refuse_state(program: Any) -> None:
@@ -228,10 +238,9 @@ def _scatter(given: dict[str, Any], emit: Emit) -> relax.Var:
 
 
 def _scatter_reduce(given: dict[str, Any], emit: Emit) -> relax.Var:
-    reduce = given.setdefault("reduce", "sum")  # scatter_add has no argument for it
-    if reduce not in _REDUCTIONS or not given.get("include_self", True):
-        what = f"scatter_reduce of {reduce!r} with include_self={given.get('include_self', True)}"
-        fix = "use sum, prod, amin or amax, with include_self=True"
+    given.setdefault("reduce", "sum")  # scatter_add has no argument for it
+    if str(given["self"].ty.dtype) == "bool":
+        what, fix = "scatter_reduce of bools", "convert the tensor to integers"
         raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
     return _scatter(given, emit)
 
@@ -261,6 +270,9 @@ def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
 def _index_put(given: dict[str, Any], emit: Emit) -> relax.Var:
     """Write values to the front axes with `scatter_nd`, after a transposition."""
     data, values = given["self"], given["values"]
+    if given["accumulate"] and str(data.ty.dtype) == "bool":
+        what, fix = "index_put that accumulates bools", "convert the tensor to integers"
+        raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
     placed = {axis: index for axis, index in enumerate(given["indices"]) if index is not None}
     if any(str(index.ty.dtype) == "bool" for index in placed.values()):
         mask, single = placed.get(0), all(static(size) == 1 for size in values.ty.shape.values)
@@ -307,8 +319,10 @@ def _grid_sample(given: dict[str, Any], emit: Emit) -> relax.Var:
         what = "grid_sample: TVM divides by zero when it reflects in an image of one row or column"
         fix = "use align_corners=False, or another padding_mode"
         raise UnsupportedOperatorError(what, where=_PROGRAM, fix=fix)
-    grid = emit(op.permute_dims(given["grid"], [0, 3, 1, 2]))
-    return emit(op.image.grid_sample(data, grid, method, "NCHW", padding, aligned))
+    last = data.ty.ndim - 1
+    grid = emit(op.permute_dims(given["grid"], [0, last, *range(1, last)]))
+    layout = "NCHW" if last == 3 else "NCDHW"
+    return emit(op.image.grid_sample(data, grid, method, layout, padding, aligned))
 
 
 def _converter(convert: Callable[[dict[str, Any], Emit], relax.Var]) -> Callable[..., relax.Var]:
@@ -331,4 +345,5 @@ _INDEX_CONVERTERS = {
     "index.Tensor": _converter(_index),
     "index_put.default": _converter(_index_put),
     "grid_sampler_2d.default": _converter(_grid_sample),
+    "grid_sampler_3d.default": _converter(_grid_sample),
 }

@@ -98,8 +98,12 @@ def _compared(compare: Callable[..., relax.Expr], node: Any, importer: Any) -> r
     values = [value.meta["val"] if hasattr(value, "meta") else value for value in node.args]
     dtype = dtype_of(torch.result_type(*values))
     dtype = "int8" if dtype == "bool" else dtype
-    operands = (_operand(value, node, importer, dtype) for value in node.args)
-    return importer.block_builder.emit(compare(*operands))
+    operands = [_operand(value, node, importer, dtype) for value in node.args]
+    made = compare(*operands)
+    if compare is op.not_equal and "float" in dtype:  # TVM takes NaN for equal to all numbers
+        for operand in operands:
+            made = op.logical_or(made, op.isnan(operand))
+    return importer.block_builder.emit(made)
 
 
 def _rounded_division(node: Any, importer: Any) -> relax.Var:
@@ -109,6 +113,8 @@ def _rounded_division(node: Any, importer: Any) -> relax.Var:
     """
     a, b = (_operand(value, node, importer) for value in node.args[:2])
     mode, emit = node.kwargs["rounding_mode"], importer.block_builder.emit
+    if mode is None:
+        return emit(op.divide(a, b))
     if "float" not in (dtype := dtype_of(node.meta["val"])):
         return emit({"floor": op.floor_divide, "trunc": op.divide}[mode](a, b))
     quotient = emit(op.divide(a, b))
@@ -129,7 +135,7 @@ def _power(node: Any, importer: Any) -> relax.Var:
     if "float" in dtype_of(node.meta["val"]):
         return _elementwise(op.power, node, importer)
     if isinstance(exponent := node.args[1], int) and exponent >= 0:
-        return _by_upstream(node, importer)
+        return _converted_from(dtype_of, node, importer)
     raise refused(node, "an integer power that is not a constant", "compute it in float")
 
 
@@ -142,7 +148,7 @@ def _clamp(node: Any, importer: Any) -> relax.Var:
             limit if bound is None else bound
             for bound, limit in zip(bounds, (-math.inf, math.inf), strict=True)
         )
-        return emit(op.clip(x, low, high))
+        return emit(op.clip(x, min(low, high), high))
     for limit, bound in zip((op.maximum, op.minimum), bounds, strict=True):
         x = x if bound is None else limit(x, _operand(bound, node, importer))
     return emit(x)
@@ -157,6 +163,8 @@ def _chosen(node: Any, importer: Any) -> relax.Var:
 def _product(node: Any, importer: Any) -> relax.Var:
     """Convert a matrix product, added to a first operand if there are three."""
     given, dtype = arguments(node), dtype_of(node.meta["val"])
+    if len(found := {dtype_of(source.meta["val"]) for source in node.all_input_nodes}) > 1:
+        raise refused(node, f"a product of {', '.join(sorted(found))}", "convert the operands")
     *bias, a, b = (
         _operand(value, node, importer) for value in list(given.values())[: len(node.args)]
     )
@@ -191,8 +199,6 @@ def _group_norm(node: Any, importer: Any) -> relax.Var:
 
 def _adaptive_max_pool(node: Any, importer: Any) -> relax.Var:
     """Take the maximum of each section, one axis after the other."""
-    if any(user.args[1] == 1 and user.users for user in node.users):
-        raise refused(node, "the indices of adaptive maximum pooling", "use the values only")
     x, sizes = importer.env[node.args[0]], node.args[1]
     for axis, count in enumerate(sizes, x.ty.ndim - len(sizes)):
         size = int(node.args[0].meta["val"].shape[axis])
@@ -240,25 +246,36 @@ def _nearest(node: Any, importer: Any) -> relax.Var:
     return importer.block_builder.emit(x)
 
 
-def _max_pool(node: Any, importer: Any) -> relax.Var:
-    if any(user.args[1] == 1 and user.users for user in node.users):
-        fix = "use the values only, without return_indices"
-        raise refused(node, "the indices of max_pool2d", fix)
-    converted: relax.Var = importer._max_pool2d_with_indices(node)
-    return converted
+def _convolution(node: Any, importer: Any) -> relax.Var:
+    """Convert a convolution, also transposed, in the dtype of its result."""
+    given = arguments(node)
+    x, weight = importer.env[given["input"]], importer.env[given["weight"]]
+    count, turned = x.ty.ndim - 2, given["transposed"]
+    made = getattr(op.nn, f"conv{count}d{'_transpose' if turned else ''}")(
+        *(x, weight, given["stride"], given["padding"]),
+        dilation=given["dilation"],
+        groups=given["groups"],
+        data_layout="NC" + "DHW"[-count:],
+        kernel_layout=("IO" if turned else "OI") + "DHW"[-count:],
+        out_dtype=dtype_of(node.meta["val"]),
+        **({"output_padding": given["output_padding"]} if turned else {}),
+    )
+    if given["bias"] is not None:
+        bias = op.reshape(importer.env[given["bias"]], (1, -1, *[1] * count))
+        made = op.add(importer.block_builder.emit(made), bias)
+    return importer.block_builder.emit(made)
 
 
 def _average_pool(node: Any, importer: Any) -> relax.Var:
     if arguments(node)["divisor_override"] is not None:
-        raise refused(node, "avg_pool2d with divisor_override", "multiply the mean by a factor")
-    converted: relax.Var = importer._avg_pool2d(node)
-    return converted
+        raise refused(node, "divisor_override of pooling", "multiply the mean by a factor")
+    return _by_upstream(node, importer)
 
 
 def _reduced(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
     given = arguments(node)
     x, axes = _operand(node.args[0], node, importer), given["dim"]
-    axes = None if axes is None or axes == [] else axes
+    axes = axes if axes not in (None, []) and node.args[0].meta["val"].dim() else None
     return importer.block_builder.emit(reduce(x, axes, given["keepdim"]))
 
 
@@ -300,7 +317,9 @@ def _interpolated(exact: bool, node: Any, importer: Any) -> relax.Var:
 
 def _extreme(values: Any, places: Any, node: Any, importer: Any) -> relax.Var:
     given, x = arguments(node), importer.env[node.args[0]]
-    parts = [reduce(x, given["dim"], given["keepdim"]) for reduce in (values, places)]
+    parts = [x, relax.const(0, "int64")]
+    if x.ty.ndim:
+        parts = [reduce(x, given["dim"], given["keepdim"]) for reduce in (values, places)]
     return importer.block_builder.emit(relax.Tuple(parts))
 
 
@@ -363,12 +382,14 @@ def _leaky(node: Any, importer: Any) -> relax.Var:
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "elu.default": _elu,
     "upsample_nearest2d.vec": _nearest,
-    "max_pool2d_with_indices.default": _max_pool,
+    "convolution.default": _convolution,
     "avg_pool2d.default": _average_pool,
+    "avg_pool3d.default": _average_pool,
     "upsample_bilinear2d.vec": partial(_interpolated, True),
     "upsample_bicubic2d.vec": partial(_interpolated, True),
     "_upsample_bilinear2d_aa.default": partial(_interpolated, False),
     "_upsample_bicubic2d_aa.default": partial(_interpolated, False),
+    "sort.default": _sorted,
     "sort.stable": _sorted,
     "unfold.default": _windows,
     "erfinv.default": _inverse_of_erf,

@@ -12,7 +12,7 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..indices.loops import static
 from .custom import Converter, convert, suggestion
 from .pytorch_converters import arguments
-from .pytorch_results import decompositions, without_importer
+from .pytorch_results import without_importer
 
 __all__ = ["FORM", "convert_map", "decomposed", "kept_by"]
 
@@ -31,6 +31,8 @@ def kept_by(program: Any, custom: Mapping[str, Converter]) -> list[str]:
 
 def decomposed(program: Any, kept: Collection[str]) -> Any:
     """Decompose an exported program into the operators to convert, except the operators `kept`."""
+    from .pytorch_decompositions import decompositions  # which imports PyTorch
+
     table = decompositions()
     for operator in [operator for operator in table if not set(kept).isdisjoint(_names(operator))]:
         table.pop(operator)

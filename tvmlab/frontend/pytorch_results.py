@@ -1,4 +1,4 @@
-"""PyTorch's dtypes and shapes for what converters return, and PyTorch's decompositions."""
+"""PyTorch's dtypes and shapes for what converters return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm.relax import op
 from ..indices.loops import static
 from .pytorch_converters import dtype_of, refused
 
-__all__ = ["checked", "decompositions", "without_importer"]
+__all__ = ["checked", "without_importer"]
 
 ByNode = Callable[[Any, Any], relax.Expr]
 _HALF = ("float16", "bfloat16")
@@ -21,6 +21,12 @@ _MOVES = {
     *("alias.default", "cat.default", "clone.default", "expand.default", "getitem"),
     *("permute.default", "select.int", "slice.Tensor", "unsqueeze.default", "view.default"),
     "_to_copy.default",
+}
+# Upstream's converters return only the first of the results, or zeros for the others.
+_FIRST_ONLY = {
+    *("adaptive_max_pool2d.default", "adaptive_max_pool3d.default"),
+    *("max_pool2d_with_indices.default", "max_pool3d_with_indices.default"),
+    *("native_group_norm.default", "native_layer_norm.default"),
 }
 
 
@@ -64,12 +70,17 @@ def _in_float32(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
 
 
 def _checked(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
+    if node.target.__name__ in _FIRST_ONLY and any(u.args[1] and u.users for u in node.users):
+        what = f"the results of {node.target._opname} after the first, such as indices"
+        raise refused(node, what, "use the first result only")
     value = node.meta.get("val")
     first = value[0] if isinstance(value, (tuple, list)) and value else value
     if dtype_of(first) in _HALF and node.target.__name__ not in _MOVES:
         made = _in_float32(convert, node, importer)
     else:
         made = convert(node, importer)
+    if isinstance(made, relax.Call):  # some converters of upstream do not emit it
+        made = importer.block_builder.emit(made)
     found = getattr(made, "ty", None)
     found = found.fields[0] if isinstance(found, relax.TupleType) and len(found.fields) else found
     if not hasattr(first, "shape") or not isinstance(found, relax.TensorType):
@@ -85,24 +96,3 @@ def _checked(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
         what = f"TVM computes {found}, but PyTorch {dtype_of(first)} of {tuple(first.shape)}"
         raise refused(node, what, "use other operators or dtypes")
     return made
-
-
-def decompositions() -> Any:
-    """Return PyTorch's table of decompositions, with a correction.
-
-    The decomposition of attention returns other strides than the operator, so that views of the
-    result fail.
-    """
-    import torch
-    from torch.export import default_decompositions
-
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    table = default_decompositions()
-    decompose = table[attention]
-
-    def decomposed(*inputs: Any, **options: Any) -> Any:
-        made, *others = decompose(*inputs, **options)
-        return made.transpose(1, 2).contiguous().transpose(1, 2), *others
-
-    table[attention] = decomposed
-    return table

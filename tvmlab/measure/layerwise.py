@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import ir, relax
 
 from ..compiler import compile
@@ -227,19 +228,24 @@ def _run_torch(
 
     values: dict[str, np.ndarray] = {}
 
+    def array(tensor: Any) -> np.ndarray:
+        wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+        return np.array(wide.detach().numpy())
+
     class Recorder(torch.fx.Interpreter):  # type: ignore[misc]
         def run_node(self, node: Any) -> Any:
             made = super().run_node(node)
             if isinstance(made, torch.Tensor) and node.op == "call_function":
-                values[node.name] = made.detach().numpy().copy()
+                values[node.name] = array(made)
             return made
 
     module = decomposed(program, kept).module()
-    tensors = [torch.from_numpy(array.copy()) for array in arrays]
+    # TVM copies the arrays, because NumPy itself has no bfloat16.
+    tensors = [torch.from_dlpack(tvm.runtime.tensor(one)) for one in arrays]
     with torch.inference_mode():
         results = Recorder(module).run(*tensors, enable_io_processing=False)
     flat = torch.utils._pytree.tree_leaves(results)
-    return values, [value.numpy() for value in flat]
+    return values, [array(value) for value in flat]
 
 
 def _difference(have: np.ndarray, want: Any) -> float:
