@@ -129,17 +129,15 @@ def _linear(kind: str) -> Converter:
     def convert(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
         x, scale, zero = inputs[0:3]
         importer.quantized = True
-        own = importer.node.op_type == kind and zero is not None
-        if own and _count(zero) != _count(scale):
-            raise importer.unsupported(
-                f"with {_count(scale)} scales and {_count(zero)} zero points"
-            )
+        node = importer.node if importer.node.op_type == kind else None  # or of another operator
+        if node is not None and zero is not None and _count(zero) != _count(scale):
+            what = f"with {_count(scale)} scales and {_count(zero)} zero points"
+            raise importer.unsupported(what)
         dtype = str(x.ty.dtype)
         if kind == "QuantizeLinear":
             asked = attributes.get("output_dtype", 0)
             dtype = str(zero.ty.dtype) if zero is not None else "uint8"
             dtype = upstream.get_type(asked) if asked else dtype
-            node = attributes.get("tvm_custom", {}).get("node")
             dtype = dtype if node is None else importer.narrow.get(node.output[0], dtype)
         known = dtype in (*_INTEGERS, *WIDENED)
         if dtype.startswith(("float4", "float8")) or (known and attributes.get("block_size", 0)):

@@ -80,7 +80,7 @@ def _reduced(importer: GraphImporter, kind: str, x: relax.Expr, n: Sequence[Any]
     given = str(x.ty.dtype)
     dtype = {"float16": "float32", "bfloat16": "float32", "bool": "uint8"}.get(given, given)
     emit = importer.bb.emit
-    x = emit(op.astype(x, dtype))
+    x = x if dtype == given else emit(op.astype(x, dtype))
     y = _over(importer, n, _MOST if kind == "ReduceLogSumExp" else _REDUCED[kind], x)
     if kind == "ReduceLogSumExp":
         top = emit(op.where(op.isinf(y), const(np.array(0, dtype)), y))
@@ -92,7 +92,8 @@ def _reduced(importer: GraphImporter, kind: str, x: relax.Expr, n: Sequence[Any]
         number = emit(op.reshape(op.shape_to_tensor(relax.ShapeExpr([count])), []))
         y = op.divide(y, op.astype(number, dtype))
     after = {"ReduceL2": op.sqrt, "ReduceLogSum": op.log}.get(kind)
-    return emit(op.astype(y if after is None else after(y), given))
+    y = y if after is None else emit(after(y))
+    return y if dtype == given else emit(op.astype(y, given))
 
 
 def _extreme(kind: str) -> Terms:

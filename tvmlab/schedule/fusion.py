@@ -44,33 +44,25 @@ class KeepApart:
         return mod
 
 
-@tvm.transform.module_pass(opt_level=0)
+@relax.transform.dataflowblock_pass(opt_level=0)
 class SizesFirst:
     """Move calls after the `match_cast` that defines their sizes, because `FuseOps` does not."""
 
-    def transform_module(
-        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> tvm.ir.IRModule:
-        """Rewrite a module, called by TVM's pass infrastructure."""
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                mod[var] = _Sorter().visit_expr(func)
-        return mod
-
-
-@relax.expr_functor.mutator
-class _Sorter(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+    def transform_dataflowblock(
+        self, block: relax.DataflowBlock, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.DataflowBlock:
+        """Rewrite a block, called by TVM's pass infrastructure."""
         casts = [one for one in block.bindings if isinstance(one, relax.MatchCast)]
         if not casts:
             return block
-        waiting, made = list(block.bindings), []
         undefined = {size for one in casts for size in relax.analysis.tir_vars_in_type(one.ty)}
-        undefined |= {one.var for one in waiting}
+        undefined |= {one.var for one in block.bindings}
+        waiting = [(one, set(relax.analysis.free_vars(one.value))) for one in block.bindings]
+        made = []
         while waiting:
-            free = (set(relax.analysis.free_vars(one.value)) & undefined for one in waiting)
             # The first one that needs nothing undefined; an input's sizes are defined elsewhere.
-            one = waiting.pop(next((i for i, names in enumerate(free) if not names), 0))
+            ready = (i for i, (_, names) in enumerate(waiting) if not names & undefined)
+            one, _ = waiting.pop(next(ready, 0))
             undefined.discard(one.var)
             if isinstance(one, relax.MatchCast):
                 undefined -= set(relax.analysis.tir_vars_in_type(one.ty))
