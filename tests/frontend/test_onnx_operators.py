@@ -244,6 +244,17 @@ def test_extremes_of_infinities(kind: str) -> None:
     np.testing.assert_array_equal(tvmlab.compile(tvmlab.load(proto))(*values), want)
 
 
+@pytest.mark.parametrize("kind", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+def test_the_inverse_of_a_comparison_with_nan(kind: str) -> None:
+    nodes = [node(kind, ["a", "b"], ["c"]), node("Not", ["c"], ["y"])]
+    proto = model(nodes, {"a": (4,), "b": (4,)}, [value("y", BOOL, [4])], opset=17)
+    a, b = np.float32([1, np.nan, 3, np.nan]), np.float32([1, 2, np.nan, np.nan])
+    want = ReferenceEvaluator(proto).run(None, {"a": a, "b": b})[0]
+    np.testing.assert_array_equal(tvmlab.compile(tvmlab.load(proto))(a, b), want)
+    itself = model([node("Equal", ["a", "a"], ["y"])], {"a": (4,)}, [value("y", BOOL, [4])])
+    np.testing.assert_array_equal(tvmlab.compile(tvmlab.load(itself))(b), b == b)
+
+
 def test_a_loop_with_a_constant_number_of_iterations() -> None:
     body = onnx.helper.make_graph(
         [

@@ -369,6 +369,7 @@ def normal(*shape: int) -> torch.Tensor:
         (lambda a: a.masked_scatter(a[:1] > 0, a.flip(0)), (normal(3, 4),)),
         (lambda a: (a.copysign(a.flip(1)), a.copysign(-1.0), a.signbit(), a.exp2()), (ODD,)),
         (lambda a: (a != a, a == a, a != 1, a.isnan(), a.isinf(), a.nanmean()), (ODD,)),
+        (lambda a: (~(a < a.flip(1)), (a >= a.flip(1)).logical_not(), a.logical_not()), (ODD,)),
         (lambda a: (a.hypot(a.flip(1)), a.fmax(a.flip(1)), a.fmin(a[:1]), a.norm(0, 1)), (ODD,)),
         (lambda a: (a**2, a.amax(1), a.min(), a.max(1)[0], a.sort(1)[0], a.sign()), (WHOLE > 0,)),
         (lambda a: (a.topk(2)[0], a.argsort(stable=True), a.isinf()), (WHOLE.short(),)),

@@ -318,6 +318,20 @@ def test_the_rounding_and_the_constants_of_an_import() -> None:
     assert "qnn.rounding" not in tvmlab.load(content)["main"].attrs
 
 
+def test_comparisons_with_nan() -> None:
+    found = Quantized((4,), "bool")
+    parts = {
+        "not equal": one("NOT_EQUAL", found, (4,), (4,)),
+        "equal": one("EQUAL", found, (4,), (4,)),
+    }
+    content = together(parts).content
+    inputs = [np.float32([1, np.nan, 3, np.nan]), np.float32([1, 2, np.nan, np.nan])] * 2
+    for ours, want in zip(
+        quickly(tvmlab.load(content), *inputs), Litert(content).results(*inputs), strict=True
+    ):
+        np.testing.assert_array_equal(ours, want)
+
+
 #: A pool of a line of int8: its kind and activation, the scale, the window, and its results.
 ROUNDED: list[tuple[str, str, float, int, dict[tuple[int, ...], tuple[int, ...]]]] = [
     # Upstream divides int32 and cuts off: -1.5 becomes -1, and LiteRT says -2.

@@ -21,6 +21,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..ir.dialect import WIDENED
 from .checks import check_scales
+from .comparisons import equal, inverse
 from .onnx_graphs import SUBGRAPHS, Attributes, GraphImporter, Inputs, const, nodes, place, sizes_of
 from .onnx_layers import LAYERS
 from .onnx_numbers import NUMBERS, cast, wide
@@ -433,6 +434,16 @@ def _one_hot(importer: Importer, inputs: Inputs, attributes: Attributes) -> rela
     return op.where(op.equal(index, const(line)), on, off)
 
 
+def _equal(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    if all(isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType) for x in inputs):
+        return equal(*inputs)
+    return importer.by_upstream("Equal", inputs, attributes)
+
+
+def _not(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    return inverse(inputs[0])
+
+
 def _mish(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     """Compute tanh(softplus(x)) as n / (n + 2), because log(1 + exp(x)) rounds small numbers."""
     x, emit = inputs[0], importer.bb.emit
@@ -453,8 +464,10 @@ CONVERTERS: dict[str, Converter] = {
     **SAMPLING,
     **SIGNAL,
     "Clip": _clip,
+    "Equal": _equal,
     "IsInf": _is_inf,
     "Mish": _mish,
+    "Not": _not,
     "OneHot": _one_hot,
     "SequenceInsert": _sequence_insert,
     "Shape": _shape,

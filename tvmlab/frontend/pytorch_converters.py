@@ -19,6 +19,7 @@ from tvm.ir import PrimType
 from tvm.relax import op
 
 from ..errors import UnsupportedOperatorError
+from .comparisons import equal, inverse, not_equal
 
 __all__ = ["CONVERTERS", "arguments", "dtype_of", "refused"]
 
@@ -98,12 +99,14 @@ def _compared(compare: Callable[..., relax.Expr], node: Any, importer: Any) -> r
     values = [value.meta["val"] if hasattr(value, "meta") else value for value in node.args]
     dtype = dtype_of(torch.result_type(*values))
     dtype = "int8" if dtype == "bool" else dtype
-    operands = [_operand(value, node, importer, dtype) for value in node.args]
-    made = compare(*operands)
-    if compare is op.not_equal and "float" in dtype:  # TVM takes NaN for equal to all numbers
-        for operand in operands:
-            made = op.logical_or(made, op.isnan(operand))
-    return importer.block_builder.emit(made)
+    builder = importer.block_builder
+    operands = [builder.normalize(_operand(x, node, importer, dtype)) for x in node.args]
+    return builder.emit(compare(*operands))
+
+
+def _logical_not(node: Any, importer: Any) -> relax.Var:
+    x = importer.block_builder.emit(op.astype(importer.env[node.args[0]], "bool"))
+    return importer.block_builder.emit(inverse(x))
 
 
 def _rounded_division(node: Any, importer: Any) -> relax.Var:
@@ -411,6 +414,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "clamp.default": _clamp,
     "clamp.Tensor": _clamp,
     "where.self": _chosen,
+    "logical_not.default": _logical_not,
     "mm.default": _product,
     "bmm.default": _product,
     "addmm.default": _product,
@@ -446,8 +450,8 @@ for _names, _combine in {
         for _kind in _KINDS[1:] if _name in ("max", "min") else _KINDS:
             CONVERTERS[f"{_name}.{_kind}"] = partial(_elementwise, _combine)
 for _name, _compare in {
-    "eq": op.equal,
-    "ne": op.not_equal,
+    "eq": equal,
+    "ne": not_equal,
     "lt": op.less,
     "le": op.less_equal,
     "gt": op.greater,

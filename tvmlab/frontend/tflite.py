@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from ..indices import NormalizeIndices
 from ..ir.dialect import OUTPUT_NAMES
 from ..support.extras import need
 from .checks import check_scales
+from .comparisons import equal, inverse, not_equal
 
 __all__ = ["import_bytes"]
 
@@ -121,9 +123,16 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         from tflite import Padding
 
         self._padding = {Padding.SAME: "SAME", Padding.VALID: "VALID"}
+        for kind, compare in {"EQUAL": equal, "NOT_EQUAL": not_equal}.items():
+            self.convert_map[kind] = partial(
+                self._convert_elemwise, relax_op=compare, comparison_op=True
+            )
         self.convert_map: dict[str, Callable[..., Any]] = {
             kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
         }
+
+    def convert_logical_not(self, op: Any) -> relax.Expr:
+        return inverse(self.get_tensor_expr(self.get_input_tensors(op)[0]))
 
     def convert_gather_nd(self, op: Any) -> relax.Expr:
         """Convert GATHER_ND; upstream transposes the coordinates into Relay's order."""
