@@ -456,7 +456,7 @@ def test_writes(part: slice, reduce: str, own: bool) -> None:
     reduced = Program(lambda a, b: a.scatter_reduce(1, PLACES, b, reduce, include_self=own))
     agree_with_pytorch(reduced, normal(3, 4), normal(2, 5))
     agree_with_pytorch(reduced, WHOLE, WHOLE.flip(1))
-    if part.step is None or part.step > 0:
+    if (part.step is None or part.step > 0) and range(7)[part]:
         agree_with_pytorch(Program(lambda a: put(a, 7.0, slice(None), part)), normal(3, 7))
 
 

@@ -16,7 +16,8 @@ def test_nothing_is_worse_than_recorded(tmp_path: Path) -> None:
     """Check a record that begins with a false line, which shows that a regression is found."""
     record = tmp_path / "record.txt"
     true = (ROOT / "tests" / "data" / "scoreboard.txt").read_text(encoding="utf-8")
-    record.write_text(f"{FALSE} right\n{true}", encoding="utf-8")
+    others = true.replace(f"{FALSE} refused\n", "")
+    record.write_text(f"{FALSE} right\n{others}", encoding="utf-8")
     command = [sys.executable, str(ROOT / "scripts" / "scoreboard.py"), "--jobs", "1"]
     command += ["--check", str(record), *(["--all"] if ALL else [])]
     # A process of its own, because the script forks, and a fork has none of TVM's threads.

@@ -191,6 +191,7 @@ class Measurer:
         self._cores = physical_cores()
         self._linker = self._folder = ""
         self._alive: set[KernelProcess] = set()
+        self._stopped = False  # whether a new process is to end immediately
 
     def measure(self, kernels: Sequence[IRModule]) -> Iterator[tuple[int, Outcome]]:
         """Build and measure kernels; yield each one's index and outcome as soon as it is known.
@@ -244,16 +245,20 @@ class Measurer:
     def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
         """Make threads that wait for processes; at the end all processes are ended."""
         pool = ThreadPoolExecutor(count)
+        self._stopped = False
         try:
             yield pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            self._stopped = True
             self.close()
             pool.shutdown()
 
     def _compiled(self, job: Job) -> KernelProcess:
         process = KernelProcess(job)
         self._alive.add(process)
+        if self._stopped:  # while the process was started
+            self._end(process)
         process.compiled()
         return process
 
