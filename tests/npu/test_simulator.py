@@ -59,6 +59,17 @@ def test_requantize_at_the_ends(rounding, shift):
     check(cases.Case(isa.Requantize(0, *sizes, 2000, 0, 0, isa.Dtype.int32), sram, sums))
 
 
+def test_an_onnx_addition_rounds_large_operands_to_float32():
+    # Each int32 is rounded before the multiplication by 0.75, and again after it.
+    sram, sums = np.zeros(cases.PLAY, np.uint8), np.zeros(cases.SUMS, np.int32)
+    sram[:1024] = np.arange(HIGH - 255, HIGH + 1, dtype=np.int32).view(np.uint8)
+    ratio = int(np.float32(0.75).view(np.int32))
+    side = (1024, 1024, isa.Dtype.int32, 0, isa.Rounding.ONNX, ratio, 0)
+    left, none = (0, *side), (-1, *side)
+    out = (isa.Rounding.ONNX, 0, 0, 0, LOW, HIGH, 2000, 1024, 1024, isa.Dtype.int32)
+    check(cases.Case(isa.Add(0, 1, 1, 256, *left, *none, 0, *out), sram, sums))
+
+
 @st.composite
 def boxes(draw):
     element = draw(st.sampled_from([1, 2, 4, 8]))

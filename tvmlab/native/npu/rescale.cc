@@ -73,7 +73,8 @@ void Finish(const int32_t* lhs, const int32_t* rhs, int64_t count, const Add& ad
 }
 
 // A multiply-add with one rounding to float32, computed in float64.
-TVMLAB_NPU_INLINE float Fused(double x, float factor, float plus) {
+TVMLAB_NPU_INLINE float Fused(int32_t value, float factor, float plus) {
+  const double x = static_cast<float>(value);
   return static_cast<float>(x * factor + plus);
 }
 
