@@ -292,13 +292,12 @@ def check(record: Path, jobs: int, everything: bool) -> int:
 
     A right case must stay right, and a refused case can only become right.
     """
+    groups, step = (list(ONNX), 1) if everything else (list(ONNX)[:4], 10)
+    rows = [line.split() for line in record.read_text(encoding="utf-8").splitlines()]
     chosen = []
     for status in ("right", "refused"):
-        rows = [line.split() for line in record.read_text(encoding="utf-8").splitlines()]
-        groups = list(ONNX) if everything else list(ONNX)[:4]
-        same = [row for row in rows if row[3] == status and row[0] in groups]
-        cases = [Case(*row[:3], "tvmlab", "", status) for row in same]
-        chosen += cases if everything else cases[::10]
+        same = [row for row in rows if row[0] in groups and row[3] == status]
+        chosen += [Case(*row[:3], "tvmlab", "", status) for row in same[::step]]
     expected = {case[:4]: case.status for case in chosen}
     worse = [
         f"{' '.join(case[:3])}: {expected[case[:4]]}, now {case.status}: {case.reason}"

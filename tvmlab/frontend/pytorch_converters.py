@@ -99,14 +99,12 @@ def _compared(compare: Callable[..., relax.Expr], node: Any, importer: Any) -> r
     values = [value.meta["val"] if hasattr(value, "meta") else value for value in node.args]
     dtype = dtype_of(torch.result_type(*values))
     dtype = "int8" if dtype == "bool" else dtype
-    builder = importer.block_builder
-    operands = [builder.normalize(_operand(x, node, importer, dtype)) for x in node.args]
-    return builder.emit(compare(*operands))
+    operands = [_operand(value, node, importer, dtype) for value in node.args]
+    return importer.block_builder.emit(compare(*operands))
 
 
 def _logical_not(node: Any, importer: Any) -> relax.Var:
-    x = importer.block_builder.emit(op.astype(importer.env[node.args[0]], "bool"))
-    return importer.block_builder.emit(inverse(x))
+    return importer.block_builder.emit(inverse(_operand(node.args[0], node, importer, "bool")))
 
 
 def _rounded_division(node: Any, importer: Any) -> relax.Var:

@@ -65,7 +65,7 @@ def computed(
         out = tirx.decl_buffer((count,), "int64", "sizes", layout=None)
         return te.extern([(count,)], tensors, body, "sizes", "int64", out_buffers=[out])
 
-    # A kernel with assertions, which a GPU has not; `tvmlab.indices` refuses it there.
+    # The kernel has assertions, which only a CPU runs, so `tvmlab.indices` refuses it on a GPU.
     how = {"primfunc_name_hint": "sizes", "primfunc_attrs": {"tvmlab.cpu": True}}
     tensor = builder.emit_te(kernel, *operands, list(sizes), **how)
     symbols = [tirx.Var(f"size_{i}", "int64") for i in range(count)]

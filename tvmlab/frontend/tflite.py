@@ -124,16 +124,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
         self._padding = {Padding.SAME: "SAME", Padding.VALID: "VALID"}
         for kind, compare in {"EQUAL": equal, "NOT_EQUAL": not_equal}.items():
-            compared = partial(self._compared, compare)
             self.convert_map[kind] = partial(
-                self._convert_elemwise, relax_op=compared, comparison_op=True
+                self._convert_elemwise, relax_op=compare, comparison_op=True
             )
         self.convert_map: dict[str, Callable[..., Any]] = {
             kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
         }
-
-    def _compared(self, compare: Callable[..., Any], *operands: relax.Expr) -> relax.Expr:
-        return compare(*map(self.bb.normalize, operands))
 
     def convert_logical_not(self, op: Any) -> relax.Expr:
         return inverse(self.get_tensor_expr(self.get_input_tensors(op)[0]))
