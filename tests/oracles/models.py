@@ -105,7 +105,8 @@ def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     """ONNX Runtime, with sums of uint8 times constant int8 that are exact.
 
     By default they saturate at 16 bits on x86-64 without VNNI. Models without uint8 keep the
-    default, which is exact for them; some do not run with the option.
+    default, which is exact for them; some do not run with the option. On x86-64, int8 activations
+    are computed in float unless another option allows integers.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -113,6 +114,7 @@ def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     kinds |= {given.type.tensor_type.elem_type for given in proto.graph.input}
     exact = onnx.TensorProto.UINT8 in kinds
     options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
     # Its idle threads would take ours.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(
