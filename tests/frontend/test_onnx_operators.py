@@ -296,3 +296,92 @@ def test_refused(kind: str, given: Any, attributes: dict[str, Any], why: str) ->
     proto = model([node(kind, names, ["y"], **attributes)], inputs, [out], opset=21)
     with pytest.raises(UnsupportedOperatorError, match=why):
         tvmlab.load(proto)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        ("(uint8[2,3] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }", [np.zeros((2, 3), "uint8")]),
+        (
+            "(float[2,3] x) => (int64[2,1] y) { y = ArgMax<axis=1, select_last_index=1>(x) }",
+            [np.full((2, 3), -np.inf, "float32")],
+        ),
+        (
+            "(float[2,3] x) => (float[2,3] y) { y = Hardmax<axis=1>(x) }",
+            [np.full((2, 3), -np.inf, "float32")],
+        ),
+        (
+            "(int64[2] x) => (int64[4] y) <int64[2] p={1,1}, int64 v={1152921504606846977}> "
+            "{ y = Pad(x, p, v) }",
+            [np.array([5, 6])],
+        ),
+        (
+            "(int64[7] x, int64[7] n) => (int64[7] y) { y = Pow(x, n) }",
+            [np.array([2, 3, -1, -1, 0, 1, 3]), np.array([-1, -2, -3, -4, 64, 128, 20])],
+        ),
+        (
+            "(int64[2] x, float[2] n) => (int64[2] y) { y = Pow(x, n) }",
+            [np.array([3, 7]), np.array([20, 9], "float32")],
+        ),
+        (
+            "(float[3] x) => (float[3] y) { y = ThresholdedRelu<alpha=0.5>(x) }",
+            [np.array([-np.inf, 2, 0.3], "float32")],
+        ),
+        (
+            "(float16[1,1,64,64] x) => (float16[1,1,1,1] y) { y = GlobalAveragePool(x) }",
+            [np.full((1, 1, 64, 64), 3, "float16")],
+        ),
+        (
+            "(float16[1,4096] x, float16[4096,1] w) => (float16[1,1] y) { y = Gemm(x, w) }",
+            [np.full((1, 4096), 3, "float16"), np.full((4096, 1), 3, "float16")],
+        ),
+        (
+            "(float16[1,4096] x) => (float16[1,4096] y) { y = LogSoftmax(x) }",
+            [np.full((1, 4096), 3, "float16")],
+        ),
+    ],
+)
+def test_limits_of_a_dtype(text: str, inputs: list[Any]) -> None:
+    agree_with_onnx_runtime(parsed(text), *inputs)
+
+
+def parsed(text: str, opset: int = 17) -> Model:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_resize_as_tensorflow_did(mode: str) -> None:
+    text = (
+        "(float[1,2,5,6] x) => (float[1,2,8,12] y) <float[4] s={1,1,1.6,2}, float[0] r={}> { y = "
+        f'Resize<mode="{mode}", coordinate_transformation_mode="tf_half_pixel_for_nn">(x, r, s) }}'
+    )
+    agree_with_onnx_runtime(parsed(text, 11), np.arange(60.0, dtype="float32").reshape(1, 2, 5, 6))
+
+
+def test_resize_of_an_open_batch() -> None:
+    text = "(float[n,1,5,6] x) => (float[n,1,p,q] y) <float[4] s={1,1,%s,%s}> { y = Resize(x,,s) }"
+    image, shapes = np.arange(60.0, dtype="float32").reshape(2, 1, 5, 6), {"x": ("n", 1, 5, 6)}
+    with pytest.raises(UnsupportedOperatorError, match="unknown sizes"):
+        tvmlab.load(parsed(text % (1.5, 1.7)), shapes=shapes)
+    agree_with_onnx_runtime(parsed(text % (2, 3)), image, shapes=shapes)
+
+
+def test_softmax_of_a_constant_is_flattened_before_opset_13() -> None:
+    text = (
+        "(float[1,2,2] x) => (float[1,2,2] y) <float[1,2,2] c={0,1,2,3}> "
+        "{ s = Softmax(c) y = Add(x, s) }"
+    )
+    agree_with_onnx_runtime(parsed(text, 11), np.zeros((1, 2, 2), "float32"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(int32[2,3] x) => (int32[2] y) { y = ReduceMean<axes=[1], keepdims=0>(x) }",
+        "(float[1,1,1,4] x) => (float[1,1,1,2] y) "
+        "{ y = LpPool<kernel_shape=[1,3], strides=[1,2], ceil_mode=1>(x) }",
+    ],
+)
+def test_refused_rather_than_wrong(text: str) -> None:
+    with pytest.raises(UnsupportedOperatorError):
+        tvmlab.load(parsed(text, 13 if "int32" in text else 22))

@@ -489,3 +489,23 @@ def test_nearest_takes_pytorchs_pixels(rows: int, columns: int, tall: int, wide:
 def test_operators_that_are_refused(function: Callable[..., Any], what: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match=what):
         tvmlab.load(exported(function, tensor(1, 2, 6, 7)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.amax(1),
+        lambda x: x.max(),
+        lambda x: x.max(1),
+        lambda x: x.argmax(1),
+        lambda x: (-x).amin((0, 1), keepdim=True),
+    ],
+)
+def test_extremes_can_be_infinite(function: Any) -> None:
+    agree_with_pytorch(Program(function), torch.full((2, 3), -torch.inf))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_remainder_has_the_divisors_sign(dtype: Any) -> None:
+    x = torch.tensor([1.0, -0.9, 5.0, torch.inf, 0.0, torch.nan], dtype=dtype)
+    agree_with_pytorch(Program(lambda x: (x % 0.1, x % -0.1, 5.0 % x)), x)

@@ -20,8 +20,8 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..ir.dialect import WIDENED
+from .arithmetic import equal, inverse
 from .checks import check_scales
-from .comparisons import equal, inverse
 from .onnx_graphs import SUBGRAPHS, Attributes, GraphImporter, Inputs, const, nodes, place, sizes_of
 from .onnx_layers import LAYERS
 from .onnx_numbers import NUMBERS, cast, wide
@@ -318,7 +318,8 @@ def _window(kind: str) -> Converter:
             bias, weight = inputs[2], sizes_of(inputs[1])
             if bias is not None and weight and sizes_of(bias) != weight[:1]:  # TVM would broadcast
                 raise importer.unsupported(f"with a bias of shape {sizes_of(bias)}", "reshape it")
-            return wide(kind)(importer, inputs, attributes)
+        if kind == "LpPool" and attributes.get("ceil_mode"):
+            raise importer.unsupported("with ceil_mode", "pad the tensor instead")
         return importer.by_upstream(kind, inputs, attributes)
 
     return convert
@@ -330,12 +331,13 @@ def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Ex
         return importer.by_upstream("Pad", inputs, attributes)
     x, widths, by, axes = inputs[0:4]
     number = None if by is None else _folded(importer, by)
-    by = by if number is None else relax.const(number)
+    by = by if number is None else const(number)
     mode = attributes.get("mode", b"constant").decode()
     known = [importer._nodes, importer._params]
     given = upstream.onnx_input([x, widths, by, axes])
     before, after, value = upstream.Pad._parse_pads_and_axes(given, known)
-    exact = float(value) == value or value != value  # the attribute of `nn.pad` is a float64
+    # The attribute of `nn.pad` is a float64.
+    exact = np.array(float(value)).astype(str(x.ty.dtype)) == value or value != value
     if not exact:
         return importer.by_upstream("Pad", given, attributes)
     pairs = [width for pair in zip(before, after, strict=True) for width in pair]
@@ -453,6 +455,11 @@ def _mish(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.E
     return op.multiply(x, op.divide(n, op.add(n, two)))
 
 
+def _thresholded(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    x, alpha = inputs[0], np.array(attributes.get("alpha", 1.0), str(inputs[0].ty.dtype))
+    return op.where(op.greater(x, const(alpha)), x, const(np.zeros_like(alpha)))
+
+
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
     **EXTREMES,
@@ -476,7 +483,6 @@ CONVERTERS: dict[str, Converter] = {
     "ConvInteger": _conv_integer,
     "DynamicQuantizeLinear": _dynamic,
     "Einsum": _einsum,
-    **{kind: wide(kind) for kind in ("Elu", "MatMul", "Selu", "Softmax")},
     "Pad": _pad,
     "QGemm": _qgemm,
     "QLinearAdd": _qlinear("Add", 2),
@@ -489,4 +495,13 @@ CONVERTERS: dict[str, Converter] = {
     "QLinearMul": _qlinear("Mul", 2),
     "QLinearSigmoid": _qlinear("Sigmoid", 1),
     "QLinearSoftmax": _qlinear_softmax,
+    "ThresholdedRelu": _thresholded,
 }
+# Operators that sum, or whose steps round.
+for _kind in (
+    *("AveragePool", "Conv", "ConvTranspose", "CumSum", "Einsum", "Elu", "Gemm", "LogSoftmax"),
+    *("GlobalAveragePool", "GlobalLpPool", "InstanceNormalization", "LpPool", "MatMul", "Selu"),
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd"),
+    *("ReduceSum", "ReduceSumSquare", "Softmax"),
+):
+    CONVERTERS[_kind] = wide(_kind, CONVERTERS.get(_kind))

@@ -12,6 +12,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..ir.dialect import WIDENED
+from .arithmetic import remainder
 from .onnx_graphs import Attributes, GraphImporter, Inputs, const
 
 __all__ = ["NUMBERS", "cast", "wide"]
@@ -132,51 +133,45 @@ def _bit_cast(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -
 
 
 def _pow(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
-    """Compute in the wider type; integer powers of integers by squaring."""
+    """Compute in the base's dtype; integer powers of integers by squaring."""
     x, y = inputs
     kind = str(x.ty.dtype)
     if str(y.ty.dtype) == kind and "float" in kind:
         return importer.by_upstream("Pow", inputs, attributes)
     if "float" in kind:
         return op.power(x, op.astype(y, kind))
-    if "float" in str(y.ty.dtype):
-        return cast(
-            importer, importer.bb.emit(op.power(op.astype(x, str(y.ty.dtype)), y)), kind, {}
-        )
     emit = importer.bb.emit
+    if "float" in str(y.ty.dtype):  # float64 is exact for integers up to 2**53
+        made = op.power(*(op.astype(value, "float64") for value in (x, y)))
+        return cast(importer, emit(made), kind, {})
     exponent, base = emit(op.astype(y, "int64")), emit(op.astype(x, "int64"))
-    one, result = const(np.int64(1)), const(np.int64(1))
-    for _ in range(6):  # exponents from 64 on overflow, except those of -1, 0 and 1
+    nil, one, most = (const(np.int64(number)) for number in (0, 1, 64))
+    whole = emit(op.logical_or(op.greater_equal(exponent, nil), op.equal(op.abs(base), one)))
+    # From 64 on, a power overflows, except those of -1, 0 and 1, which depend on the parity.
+    even = op.add(most, op.bitwise_and(exponent, one))
+    exponent = emit(op.where(op.greater(exponent, most), even, exponent))
+    result = one
+    for _ in range(7):
         odd = op.equal(op.bitwise_and(exponent, one), one)
         result = emit(op.multiply(result, op.where(odd, base, one)))
         base, exponent = emit(op.multiply(base, base)), emit(op.right_shift(exponent, one))
-    return op.astype(result, kind)
+    return op.astype(op.where(whole, result, nil), kind)
 
 
 def _mod(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     """Compute the remainder; with fmod, of the dividend's sign, as in C."""
     x, y = inputs
     kind = str(x.ty.dtype)
+    fmod = attributes.get("fmod", 0)
+    if "float" in kind:
+        return (op.mod if fmod else remainder)(x, y)
+    if kind.startswith("uint") or not fmod:
+        return importer.by_upstream("Mod", inputs, {})
     emit = importer.bb.emit
-    if "float" not in kind and not attributes.get("fmod", 0):
-        return importer.by_upstream("Mod", inputs, attributes)
-    if "float" not in kind:
-        wide_x, wide_y = (emit(op.astype(v, "int64")) for v in (x, y))
-        rest = emit(op.mod(op.abs(wide_x), op.abs(wide_y)))
-        below = op.less(wide_x, const(np.int64(0)))
-        return op.astype(op.where(below, op.negative(rest), rest), kind)
-    x, y = (emit(op.astype(v, "float64")) for v in (x, y))
-    nil, nan = const(np.float64(0)), const(np.float64(np.nan))
-    size = emit(op.abs(y))
-    rest = emit(op.mod(op.abs(x), size))
-    rest = emit(op.where(op.isinf(y), op.abs(x), rest))
-    rest = emit(op.where(op.less(x, nil), op.negative(rest), rest))
-    if not attributes.get("fmod", 0):  # of the divisor's sign
-        other = op.less(op.multiply(op.sign(rest), op.sign(y)), nil)
-        rest = emit(op.where(other, op.add(rest, y), rest))
-    bad = op.logical_or(op.isinf(x), op.logical_or(op.isnan(x), op.isnan(y)))
-    bad = op.logical_or(bad, op.equal(y, nil))
-    return op.astype(op.where(bad, nan, rest), kind)
+    wide_x, wide_y = (emit(op.astype(v, "int64")) for v in (x, y))
+    rest = emit(op.mod(op.abs(wide_x), op.abs(wide_y)))
+    below = op.less(wide_x, const(np.int64(0)))
+    return op.astype(op.where(below, op.negative(rest), rest), kind)
 
 
 def _shift(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
@@ -198,15 +193,22 @@ def _shift(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> A
     return op.where(inside, made, beyond)
 
 
-def wide(kind: str) -> Callable[..., Any]:
+def wide(kind: str, converter: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Make a converter that computes 16-bit floats in float32, as other runtimes do."""
 
     def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+        def made(given: Inputs) -> Any:
+            if converter is None:
+                return importer.by_upstream(kind, given, attributes)
+            return converter(importer, given, attributes)
+
         dtype = str(inputs[0].ty.dtype)
         if dtype not in ("float16", "bfloat16"):
-            return importer.by_upstream(kind, inputs, attributes)
-        given = [x if x is None else importer.bb.emit(op.astype(x, "float32")) for x in inputs]
-        return op.astype(importer.by_upstream(kind, given, attributes), dtype)
+            return made(inputs)
+        narrow = [x is not None and str(x.ty.dtype) == dtype for x in inputs]
+        pairs = zip(inputs, narrow, strict=True)
+        given = [importer.bb.emit(op.astype(x, "float32")) if cast else x for x, cast in pairs]
+        return op.astype(importer.bb.emit(made(upstream.onnx_input(given))), dtype)
 
     return convert
 

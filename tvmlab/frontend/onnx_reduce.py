@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from .arithmetic import extreme, place_of_extreme
 from .onnx_graphs import Attributes, GraphImporter, Inputs, const
 from .sizes import choose, computed
 
@@ -101,22 +102,20 @@ def _extreme(kind: str) -> Terms:
 
     def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
         x, axes = inputs[0:2]
-        dtype = str(x.ty.dtype)
         listed = attributes.get("axes") if axes is None else importer.value(axes)
-        bound = importer.bb.lookup_binding(x) if isinstance(x, relax.Var) else None
-        # A dequantized tensor is finite, and its operator has an integer form.
-        finite = getattr(getattr(bound, "op", None), "name", "") == "relax.dequantize"
-        if finite or not ("float" in dtype or dtype == "bool"):
-            return importer.by_upstream(kind, inputs, attributes)
         if listed is None or not len(listed):
             if attributes.get("noop_with_empty_axes"):
                 return x
             listed = range(x.ty.ndim)
         where = sorted({int(axis) % x.ty.ndim for axis in listed})
-        # Upstream starts from the largest finite number, so it never returns an infinite one.
-        n = [1 if axis in where else size for axis, size in enumerate(x.ty.shape.values)]
-        y = _reduced(importer, kind, x, n)
-        return y if attributes.get("keepdims", 1) else op.squeeze(y, where)
+        reduce, keep = (
+            op.max if kind == "ReduceMax" else op.min,
+            bool(attributes.get("keepdims", 1)),
+        )
+        if str(x.ty.dtype) != "bool":
+            return extreme(importer.bb, reduce, x, where, keep)
+        made = importer.bb.emit(reduce(op.astype(x, "uint8"), where, keep))
+        return op.astype(made, "bool")
 
     return convert
 
@@ -155,6 +154,38 @@ def _reduce(kind: str) -> Terms:
     return convert
 
 
+def _place(kind: str) -> Terms:
+    """Make a converter for the index of the largest or smallest element."""
+
+    def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+        made = importer.bb.emit(importer.by_upstream(kind, inputs, attributes))
+        size = inputs[0].ty.shape.values[attributes.get("axis", 0)]
+        last = int(size) - 1 if isinstance(size, tirx.IntImm) else np.iinfo("int64").max
+        # TVM returns -1 or the size if all elements are the dtype's limit.
+        return op.minimum(op.maximum(made, const(np.int64(0))), const(np.int64(last)))
+
+    return convert
+
+
+def _hardmax(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    x = inputs[0]
+    if importer.opset < 13:  # of a matrix
+        return importer.by_upstream("Hardmax", inputs, attributes)
+    axis = attributes.get("axis", -1) % x.ty.ndim
+    (size,) = importer.known_sizes(x)[axis : axis + 1]
+    line = np.arange(size).reshape([-1 if k == axis else 1 for k in range(x.ty.ndim)])
+    place = importer.bb.emit(place_of_extreme(op.argmax, x, axis, True))
+    return op.astype(op.equal(place, const(line)), str(x.ty.dtype))
+
+
+def _mean(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    if "float" not in str(inputs[0].ty.dtype):  # upstream's kernel writes another dtype
+        raise importer.unsupported(f"of {inputs[0].ty.dtype}", "convert it to float32 before")
+    return importer.by_upstream("ReduceMean", inputs, attributes)
+
+
 #: The converters over constant axes, and over axes that are computed.
 EXTREMES = {kind: _extreme(kind) for kind in ("ReduceMax", "ReduceMin")}
+EXTREMES |= {kind: _place(kind) for kind in ("ArgMax", "ArgMin")}
+EXTREMES |= {"Hardmax": _hardmax, "ReduceMean": _mean}
 REDUCTIONS = {kind: _reduce(kind) for kind in _REDUCED}

@@ -34,11 +34,15 @@ def _coordinate(x: Any, n: float, out: Any, scale: Any, mode: str, roi: Sequence
         start, reach = roi[0], (roi[1] - roi[0]) * (n - 1)
         step = reach / (width - 1.0)
         return start * (n - 1) + tirx.Select(width == 1.0, reach / 2.0, x * step)
+    if mode == "tf_half_pixel_for_nn":
+        return (x + 0.5) / scale
     offset = n / 2 * (1.0 - out / width) if mode == "half_pixel_symmetric" else zero
     made = offset + (x + 0.5) / scale - 0.5
     return tirx.Select(width == 1.0, x - 0.5, made) if mode == "pytorch_half_pixel" else made
 
 
+#: The modes of coordinates that upstream's operator has.
+_UPSTREAM = ("half_pixel", "align_corners", "asymmetric")
 _NEAREST: dict[str, Callable[[Any], Any]] = {
     "round_prefer_floor": lambda x: tirx.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: tirx.floor(x + 0.5),
@@ -108,11 +112,11 @@ def _exact_upstream(
     if attributes.get("antialias") or attributes.get("exclude_outside") or "axes" in attributes:
         return False
     ratios = [new / old for new, old in zip(made, shape, strict=True)]
-    common = attributes.get("coordinate_transformation_mode", b"half_pixel")
+    common = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     return (
         bool(np.allclose(ratios, scales, rtol=1e-6))
         and mode in ("nearest", "linear")
-        and common in (b"half_pixel", b"align_corners", b"asymmetric")
+        and common in _UPSTREAM
         and len(shape) == 4
         and made[:2] == shape[:2]
         and min(made) > 1
@@ -192,7 +196,11 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     crops = common == "tf_crop_and_resize"
     shape, at_run_time = sizes_of(x), importer.computed([*given, *([roi] if crops else [])])
     if shape is None or None in shape:
-        if attributes.get("antialias") or attributes.get("exclude_outside") or at_run_time:
+        scales = None if given[0] is None else importer.value(given[0])
+        fractions = scales is not None and (scales % 1).any()  # upstream takes the sizes' ratio
+        special = attributes.keys() & {"antialias", "exclude_outside", "axes"}
+        upstream = mode in ("nearest", "linear") and common in _UPSTREAM
+        if special or fractions or at_run_time or not upstream:
             raise importer.unsupported("of unknown sizes", "give `shapes` to load")
         return importer.by_upstream("Resize", inputs, attributes)
     known, dtype = [size for size in shape if size is not None], str(x.ty.dtype)

@@ -33,8 +33,9 @@ _CHOICES = {
     "approximate": "none tanh",
     "auto_pad": "NOTSET SAME_UPPER SAME_LOWER VALID",
     "BitShift.direction": "LEFT RIGHT",
-    "coordinate_transformation_mode": "half_pixel half_pixel_symmetric pytorch_half_pixel "
-    "align_corners asymmetric tf_half_pixel_for_nn tf_crop_and_resize output_half_pixel",
+    "Resize.coordinate_transformation_mode": "half_pixel half_pixel_symmetric pytorch_half_pixel "
+    "align_corners asymmetric tf_half_pixel_for_nn tf_crop_and_resize",
+    "RoiAlign.coordinate_transformation_mode": "half_pixel output_half_pixel",
     "DepthToSpace.mode": "DCR CRD",
     "direction": "forward reverse bidirectional",
     "GridSample.mode": "linear bilinear nearest cubic bicubic",

@@ -19,7 +19,7 @@ from tvm.ir import PrimType
 from tvm.relax import op
 
 from ..errors import UnsupportedOperatorError
-from .comparisons import equal, inverse, not_equal
+from .arithmetic import equal, extreme, inverse, not_equal, place_of_extreme, remainder
 
 __all__ = ["CONVERTERS", "arguments", "dtype_of", "refused"]
 
@@ -277,7 +277,10 @@ def _reduced(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> rel
     given = arguments(node)
     x, axes = _operand(node.args[0], node, importer), given["dim"]
     axes = axes if axes not in (None, []) and node.args[0].meta["val"].dim() else None
-    return importer.block_builder.emit(reduce(x, axes, given["keepdim"]))
+    bb, keep = importer.block_builder, given["keepdim"]
+    if reduce in (op.max, op.min):
+        return bb.emit(extreme(bb, reduce, x, axes, keep))
+    return bb.emit(reduce(x, axes, keep))
 
 
 def _interpolated(exact: bool, node: Any, importer: Any) -> relax.Var:
@@ -316,12 +319,24 @@ def _interpolated(exact: bool, node: Any, importer: Any) -> relax.Var:
     return x
 
 
+def _extreme_of_all(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
+    bb = importer.block_builder
+    return bb.emit(extreme(bb, reduce, importer.env[node.args[0]], None, False))
+
+
 def _extreme(values: Any, places: Any, node: Any, importer: Any) -> relax.Var:
     given, x = arguments(node), importer.env[node.args[0]]
     parts = [x, relax.const(0, "int64")]
     if x.ty.ndim:
-        parts = [reduce(x, given["dim"], given["keepdim"]) for reduce in (values, places)]
+        dim, keep, bb = given["dim"], given["keepdim"], importer.block_builder
+        parts = [extreme(bb, values, x, [dim], keep), place_of_extreme(places, x, dim, keep)]
     return importer.block_builder.emit(relax.Tuple(parts))
+
+
+def _place(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
+    given, x = arguments(node), importer.env[node.args[0]]
+    place = place_of_extreme(reduce, x, given["dim"], given["keepdim"])
+    return importer.block_builder.emit(place if x.ty.ndim else relax.const(0, "int64"))
 
 
 def _sorted(node: Any, importer: Any) -> relax.Var:
@@ -417,6 +432,10 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "bmm.default": _product,
     "addmm.default": _product,
     "baddbmm.default": _product,
+    "argmax.default": partial(_place, op.argmax),
+    "argmin.default": partial(_place, op.argmin),
+    "max.default": partial(_extreme_of_all, op.max),
+    "min.default": partial(_extreme_of_all, op.min),
     "max.dim": partial(_extreme, op.max, op.argmax),
     "min.dim": partial(_extreme, op.min, op.argmin),
     "any.default": _any,
@@ -426,7 +445,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "adaptive_max_pool2d.default": _adaptive_max_pool,
     "adaptive_max_pool3d.default": _adaptive_max_pool,
 }
-_KINDS = ("default", "Scalar", "Tensor", "Tensor_Scalar", "Tensor_Tensor", "other")
+_KINDS = ("default", "Scalar", "Tensor", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor", "other")
 for _names, _combine in {
     "add": op.add,
     "sub": op.subtract,
@@ -435,7 +454,7 @@ for _names, _combine in {
     "maximum max": op.maximum,
     "minimum min": op.minimum,
     "fmod": op.mod,
-    "remainder": op.floor_mod,
+    "remainder": remainder,
     "atan2": op.atan2,
     "bitwise_and __and__": op.bitwise_and,
     "bitwise_or __or__": op.bitwise_or,

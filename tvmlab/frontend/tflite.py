@@ -46,8 +46,8 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..indices import NormalizeIndices
 from ..ir.dialect import OUTPUT_NAMES
 from ..support.extras import need
+from .arithmetic import equal, inverse, not_equal
 from .checks import check_scales
-from .comparisons import equal, inverse, not_equal
 
 __all__ = ["import_bytes"]
 

@@ -1,0 +1,82 @@
+"""Operators that TVM computes wrongly for some numbers, as other expressions of the same meaning.
+
+TVM simplifies ``x == x`` to true and ``not (a < b)`` to ``b <= a``, and compiles ``a != b`` to a
+comparison that is false for NaN. It takes the remainder of floats from a rounded quotient, and
+starts maxima and minima from the largest finite numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+__all__ = ["equal", "extreme", "inverse", "not_equal", "place_of_extreme", "remainder"]
+
+
+def equal(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Compare two tensors of one dtype; NaN differs from every number and from itself."""
+    same = a.same_as(b) and "float" in str(a.ty.dtype)
+    return inverse(op.isnan(a)) if same else op.equal(a, b)
+
+
+def not_equal(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Compare two tensors of one dtype; the inverse of `equal`."""
+    return inverse(equal(a, b))
+
+
+def inverse(x: relax.Expr) -> relax.Expr:
+    """Invert a tensor of bools."""
+    return op.bitwise_not(x)
+
+
+def remainder(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Return the remainder of two tensors of one dtype, with the divisor's sign."""
+    if "float" not in str(a.ty.dtype):
+        return op.floor_mod(a, b)
+    rest, zero = op.mod(a, b), relax.const(0, str(a.ty.dtype))
+    other = op.bitwise_xor(op.less(b, zero), op.less(rest, zero))
+    wrong = op.logical_and(op.not_equal(rest, zero), other)
+    return op.where(wrong, op.add(rest, b), rest)
+
+
+def extreme(
+    bb: relax.BlockBuilder,
+    reduce: Callable[..., relax.Expr],
+    x: relax.Expr,
+    axes: Sequence[int] | None,
+    keepdims: bool,
+) -> relax.Expr:
+    """Reduce by `relax.op.max` or `relax.op.min`; the result can be infinite."""
+    dtype = str(x.ty.dtype)
+    bound = bb.lookup_binding(x) if isinstance(x, relax.Var) else None
+    # A dequantized tensor is finite, and its operator has an integer form.
+    finite = getattr(getattr(bound, "op", None), "name", "") == "relax.dequantize"
+    if finite or "float" not in dtype:
+        return reduce(x, axes, keepdims)
+    combine, end = (tirx.max, -np.inf) if reduce is op.max else (tirx.min, np.inf)
+    rank = x.ty.ndim
+    reduced = {axis % rank for axis in (range(rank) if axes is None else axes)}
+
+    def body(x: te.Tensor) -> te.Tensor:
+        steps = {axis: te.reduce_axis((0, x.shape[axis])) for axis in sorted(reduced)}
+        reducer = te.comm_reducer(lambda a, b: combine(a, b), lambda kind: tirx.const(end, kind))
+        kept = [axis for axis in range(rank) if keepdims or axis not in reduced]
+
+        def element(*at: Any) -> Any:
+            index = {**dict(zip(kept, at, strict=True)), **steps}
+            return reducer(x(*(index[axis] for axis in range(rank))), list(steps.values()))
+
+        return te.compute([1 if axis in reduced else x.shape[axis] for axis in kept], element)
+
+    return bb.emit_te(body, x, primfunc_name_hint="max" if reduce is op.max else "min")
+
+
+def place_of_extreme(
+    reduce: Callable[..., relax.Expr], x: relax.Expr, axis: int | None, keepdims: bool
+) -> relax.Expr:
+    """Return `relax.op.argmax` or `relax.op.argmin`: 0, not -1, if all are the dtype's limit."""
+    return op.maximum(reduce(x, axis, keepdims), relax.const(0, "int64"))
