@@ -78,5 +78,5 @@ def extreme(
 def place_of_extreme(
     reduce: Callable[..., relax.Expr], x: relax.Expr, axis: int | None, keepdims: bool
 ) -> relax.Expr:
-    """Return `relax.op.argmax` or `relax.op.argmin`: 0, not -1, if all are the dtype's limit."""
+    """Return `relax.op.argmax` or `argmin`, but 0, not -1, if all are the end of the range."""
     return op.maximum(reduce(x, axis, keepdims), relax.const(0, "int64"))

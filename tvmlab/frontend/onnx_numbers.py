@@ -197,18 +197,18 @@ def wide(kind: str, converter: Callable[..., Any] | None = None) -> Callable[...
     """Make a converter that computes 16-bit floats in float32, as other runtimes do."""
 
     def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
-        def made(given: Inputs) -> Any:
-            if converter is None:
-                return importer.by_upstream(kind, given, attributes)
-            return converter(importer, given, attributes)
-
-        dtype = str(inputs[0].ty.dtype)
-        if dtype not in ("float16", "bfloat16"):
-            return made(inputs)
-        narrow = [x is not None and str(x.ty.dtype) == dtype for x in inputs]
-        pairs = zip(inputs, narrow, strict=True)
-        given = [importer.bb.emit(op.astype(x, "float32")) if cast else x for x, cast in pairs]
-        return op.astype(importer.bb.emit(made(upstream.onnx_input(given))), dtype)
+        emit, dtype = importer.bb.emit, str(inputs[0].ty.dtype)
+        narrow = dtype in ("float16", "bfloat16")
+        if narrow:
+            alike = [x is not None and str(x.ty.dtype) == dtype for x in inputs]
+            pairs = zip(inputs, alike, strict=True)
+            wider = [emit(op.astype(x, "float32")) if same else x for x, same in pairs]
+            inputs = upstream.onnx_input(wider)
+        if converter is None:
+            made = importer.by_upstream(kind, inputs, attributes)
+        else:
+            made = converter(importer, inputs, attributes)
+        return op.astype(emit(made), dtype) if narrow else made
 
     return convert
 

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from .arithmetic import extreme, place_of_extreme
-from .onnx_graphs import Attributes, GraphImporter, Inputs, const
+from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of
 from .sizes import choose, computed
 
 __all__ = ["EXTREMES", "REDUCTIONS", "counted"]
@@ -108,10 +108,8 @@ def _extreme(kind: str) -> Terms:
                 return x
             listed = range(x.ty.ndim)
         where = sorted({int(axis) % x.ty.ndim for axis in listed})
-        reduce, keep = (
-            op.max if kind == "ReduceMax" else op.min,
-            bool(attributes.get("keepdims", 1)),
-        )
+        reduce = op.max if kind == "ReduceMax" else op.min
+        keep = bool(attributes.get("keepdims", 1))
         if str(x.ty.dtype) != "bool":
             return extreme(importer.bb, reduce, x, where, keep)
         made = importer.bb.emit(reduce(op.astype(x, "uint8"), where, keep))
@@ -154,25 +152,30 @@ def _reduce(kind: str) -> Terms:
     return convert
 
 
+def _size(x: relax.Expr, axis: int) -> int | None:
+    sizes = sizes_of(x)
+    return None if sizes is None else sizes[axis]
+
+
 def _place(kind: str) -> Terms:
     """Make a converter for the index of the largest or smallest element."""
 
     def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
         made = importer.bb.emit(importer.by_upstream(kind, inputs, attributes))
-        size = inputs[0].ty.shape.values[attributes.get("axis", 0)]
-        last = int(size) - 1 if isinstance(size, tirx.IntImm) else np.iinfo("int64").max
-        # TVM returns -1 or the size if all elements are the dtype's limit.
+        size = _size(inputs[0], attributes.get("axis", 0))
+        last = np.iinfo("int64").max if size is None else size - 1
+        # TVM returns -1 or the size if all elements are the end of the dtype's range.
         return op.minimum(op.maximum(made, const(np.int64(0))), const(np.int64(last)))
 
     return convert
 
 
 def _hardmax(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
-    x = inputs[0]
-    if importer.opset < 13:  # of a matrix
+    x, axis = inputs[0], attributes.get("axis", -1)
+    size = _size(x, axis)
+    if importer.opset < 13 or size is None:  # before 13, the rows of a matrix
         return importer.by_upstream("Hardmax", inputs, attributes)
-    axis = attributes.get("axis", -1) % x.ty.ndim
-    (size,) = importer.known_sizes(x)[axis : axis + 1]
+    axis %= x.ty.ndim
     line = np.arange(size).reshape([-1 if k == axis else 1 for k in range(x.ty.ndim)])
     place = importer.bb.emit(place_of_extreme(op.argmax, x, axis, True))
     return op.astype(op.equal(place, const(line)), str(x.ty.dtype))

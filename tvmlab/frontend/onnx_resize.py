@@ -41,8 +41,6 @@ def _coordinate(x: Any, n: float, out: Any, scale: Any, mode: str, roi: Sequence
     return tirx.Select(width == 1.0, x - 0.5, made) if mode == "pytorch_half_pixel" else made
 
 
-#: The modes of coordinates that upstream's operator has.
-_UPSTREAM = ("half_pixel", "align_corners", "asymmetric")
 _NEAREST: dict[str, Callable[[Any], Any]] = {
     "round_prefer_floor": lambda x: tirx.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: tirx.floor(x + 0.5),
@@ -105,18 +103,19 @@ def _plan(
     return made[: len(n)], made[len(n) :], scale
 
 
-def _exact_upstream(
-    attributes: Attributes, shape: list[int], made: list[int], scales: list[float], mode: str
-) -> bool:
-    """Return whether upstream's operator, which scales by the ratio of sizes, is the same."""
+def _known_upstream(attributes: Attributes, mode: str, common: str) -> bool:
+    """Return whether upstream's operator has these modes and attributes."""
     if attributes.get("antialias") or attributes.get("exclude_outside") or "axes" in attributes:
         return False
+    modes = ("half_pixel", "align_corners", "asymmetric")
+    return mode in ("nearest", "linear") and common in modes
+
+
+def _exact_upstream(shape: list[int], made: list[int], scales: list[float]) -> bool:
+    """Return whether upstream's operator, which scales by the ratio of sizes, is the same."""
     ratios = [new / old for new, old in zip(made, shape, strict=True)]
-    common = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     return (
         bool(np.allclose(ratios, scales, rtol=1e-6))
-        and mode in ("nearest", "linear")
-        and common in _UPSTREAM
         and len(shape) == 4
         and made[:2] == shape[:2]
         and min(made) > 1
@@ -195,12 +194,11 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     common = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     crops = common == "tf_crop_and_resize"
     shape, at_run_time = sizes_of(x), importer.computed([*given, *([roi] if crops else [])])
+    by_upstream = _known_upstream(attributes, mode, common)
     if shape is None or None in shape:
         scales = None if given[0] is None else importer.value(given[0])
         fractions = scales is not None and (scales % 1).any()  # upstream takes the sizes' ratio
-        special = attributes.keys() & {"antialias", "exclude_outside", "axes"}
-        upstream = mode in ("nearest", "linear") and common in _UPSTREAM
-        if special or fractions or at_run_time or not upstream:
+        if fractions or at_run_time or not by_upstream:
             raise importer.unsupported("of unknown sizes", "give `shapes` to load")
         return importer.by_upstream("Resize", inputs, attributes)
     known, dtype = [size for size in shape if size is not None], str(x.ty.dtype)
@@ -213,7 +211,7 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     made, reach, factors = _plan(importer, [x, roi, *given], how, known, axes)
     scale = factors if isinstance(factors, relax.Expr) else const(factors)
     new = scale is factors or importer.opset < 11
-    if not new and _exact_upstream(attributes, known, made, factors, mode):
+    if by_upstream and not new and _exact_upstream(known, made, factors):
         return importer.by_upstream("Resize", inputs, attributes)
     if mode != "nearest" and "float" not in dtype:
         raise importer.unsupported(f"of {dtype} by interpolation", "convert it to float32 before")

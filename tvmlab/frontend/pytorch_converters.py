@@ -275,9 +275,9 @@ def _average_pool(node: Any, importer: Any) -> relax.Var:
 
 def _reduced(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
     given = arguments(node)
-    x, axes = _operand(node.args[0], node, importer), given["dim"]
+    x, axes = _operand(node.args[0], node, importer), given.get("dim")
     axes = axes if axes not in (None, []) and node.args[0].meta["val"].dim() else None
-    bb, keep = importer.block_builder, given["keepdim"]
+    bb, keep = importer.block_builder, given.get("keepdim", False)
     if reduce in (op.max, op.min):
         return bb.emit(extreme(bb, reduce, x, axes, keep))
     return bb.emit(reduce(x, axes, keep))
@@ -319,11 +319,6 @@ def _interpolated(exact: bool, node: Any, importer: Any) -> relax.Var:
     return x
 
 
-def _extreme_of_all(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
-    bb = importer.block_builder
-    return bb.emit(extreme(bb, reduce, importer.env[node.args[0]], None, False))
-
-
 def _extreme(values: Any, places: Any, node: Any, importer: Any) -> relax.Var:
     given, x = arguments(node), importer.env[node.args[0]]
     parts = [x, relax.const(0, "int64")]
@@ -335,8 +330,10 @@ def _extreme(values: Any, places: Any, node: Any, importer: Any) -> relax.Var:
 
 def _place(reduce: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
     given, x = arguments(node), importer.env[node.args[0]]
-    place = place_of_extreme(reduce, x, given["dim"], given["keepdim"])
-    return importer.block_builder.emit(place if x.ty.ndim else relax.const(0, "int64"))
+    place = relax.const(0, "int64")
+    if x.ty.ndim:
+        place = place_of_extreme(reduce, x, given["dim"], given["keepdim"])
+    return importer.block_builder.emit(place)
 
 
 def _sorted(node: Any, importer: Any) -> relax.Var:
@@ -434,8 +431,8 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
     "baddbmm.default": _product,
     "argmax.default": partial(_place, op.argmax),
     "argmin.default": partial(_place, op.argmin),
-    "max.default": partial(_extreme_of_all, op.max),
-    "min.default": partial(_extreme_of_all, op.min),
+    "max.default": partial(_reduced, op.max),
+    "min.default": partial(_reduced, op.min),
     "max.dim": partial(_extreme, op.max, op.argmax),
     "min.dim": partial(_extreme, op.min, op.argmin),
     "any.default": _any,
