@@ -339,6 +339,18 @@ def test_refused(kind: str, given: Any, attributes: dict[str, Any], why: str) ->
             "(float16[1,4096] x) => (float16[1,4096] y) { y = LogSoftmax(x) }",
             [np.full((1, 4096), 3, "float16")],
         ),
+        (
+            "(float[2,3] x) => (float[2] y) { y = ReduceLogSumExp<axes=[1], keepdims=0>(x) }",
+            [np.array([[1, np.inf, 2], [-np.inf] * 3], "float32")],
+        ),
+        (
+            "(float[4] x) => (float[4] y) { y = Atanh(x) }",
+            [np.array([1e-7, -1e-5, 1e-3, 0.9], "float32")],
+        ),
+        (
+            "(float[5] x) => (float[5] y) { y = Softplus(x) }",
+            [np.array([-20, -10, 0, 10, -np.inf], "float32")],
+        ),
     ],
 )
 def test_limits_of_a_dtype(text: str, inputs: list[Any]) -> None:
@@ -361,9 +373,56 @@ def test_resize_as_tensorflow_did(mode: str) -> None:
 def test_resize_of_an_open_batch() -> None:
     text = "(float[n,1,5,6] x) => (float[n,1,p,q] y) <float[4] s={1,1,%s,%s}> { y = Resize(x,,s) }"
     image, shapes = np.arange(60.0, dtype="float32").reshape(2, 1, 5, 6), {"x": ("n", 1, 5, 6)}
+    for scales in ((2, 3), (1.5, 1.7)):
+        agree_with_onnx_runtime(parsed(text % scales), image, shapes=shapes)
     with pytest.raises(UnsupportedOperatorError, match="unknown sizes"):
-        tvmlab.load(parsed(text % (1.5, 1.7)), shapes=shapes)
-    agree_with_onnx_runtime(parsed(text % (2, 3)), image, shapes=shapes)
+        tvmlab.load(parsed(text % (1.5, 1.7)), shapes={"x": ("n", 1, "h", 6)})
+
+
+def test_the_nearest_input_is_found_in_float32() -> None:
+    text = (
+        "(float[1,1,7,40] x) => (float[a,b,c,d] y) <float[4] s={1,1,0.6,0.3}> { y = Resize<"
+        'coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x,,s) }'
+    )
+    agree_with_onnx_runtime(parsed(text), np.arange(280, dtype="float32").reshape(1, 1, 7, 40))
+
+
+@pytest.mark.parametrize("kind", ["L1", "L2", "LogSum", "LogSumExp", "Sum", "SumSquare"])
+def test_a_reduction_without_axes(kind: str) -> None:
+    text = f"(float[2,3] x) => (float[a,b] y) {{ y = Reduce{kind}<noop_with_empty_axes=1>(x) }}"
+    proto, x = parsed(text, 18), np.arange(6, dtype="float32").reshape(2, 3) - 2
+    x = abs(x) + 1 if kind == "LogSum" else x
+    (want,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    np.testing.assert_allclose(tvmlab.compile(tvmlab.load(proto))(x), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset"),
+    [
+        ("{ y = Slice<axes=[0], starts=[1], ends=[99]>(x) }", 9),
+        ("{ y = Slice<starts=[0, -2], ends=[1, 4]>(x) }", 9),
+        ("{ y, i = TopK(x, k) }", 10),
+        ("{ a = Greater(x, h) b = Less(x, q) c = Equal(a, b) y = Cast<to=1>(c) }", 13),
+        ("{ y = Unsqueeze(x, z) }", 13),
+    ],
+)
+def test_forms_that_exporters_write(text: str, opset: int) -> None:
+    constants = "<int64[1] k={3}, float h={0.5}, float q={1}, int64 z={1}>"
+    x = np.random.default_rng(0).random((2, 4), "float32")
+    agree_with_onnx_runtime(
+        parsed(f"(float[2,4] x) => (float[a,b] y) {constants} {text}", opset), x
+    )
+
+
+def test_functions_of_the_model_are_inlined() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[3] x) => (float[3] y) '
+        '{ y = own.twice<by=3.0>(x) } <domain: "own", opset_import: ["": 17]> '
+        "twice<by>(a) => (c) { k = Constant<value_float: float = @by>() b = Mul(a, k) c = Abs(b) }"
+    )
+    agree_with_onnx_runtime(proto, np.array([1, -2, 3], "float32"))
+    own = tvmlab.load(proto, converters={"own::twice": lambda bb, inputs, attributes: inputs[0]})
+    np.testing.assert_array_equal(tvmlab.compile(own)(np.ones(3, "float32")), np.ones(3))
 
 
 def test_softmax_of_a_constant_is_flattened_before_opset_13() -> None:

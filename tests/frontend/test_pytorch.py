@@ -25,14 +25,17 @@ def export(module: Any, *inputs: Any, **more: Any) -> Any:
     return torch.export.export(module.eval(), inputs, **more)
 
 
-def agree_with_pytorch(module: Any, *inputs: torch.Tensor, close: float = 1e-4) -> None:
+def agree_with_pytorch(
+    module: Any, *inputs: torch.Tensor, close: float = 1e-4, atol: float | None = None
+) -> None:
     executable = tvmlab.compile(tvmlab.load(export(module, *inputs)))
     with torch.no_grad():
         theirs = module(*inputs)
     ours = as_tuple(executable(*inputs))
+    atol = close / 10 if atol is None else atol
     for mine, other in zip(ours, theirs if isinstance(theirs, tuple) else (theirs,), strict=True):
         assert str(mine.dtype) == str(other.dtype).removeprefix("torch.")
-        np.testing.assert_allclose(mine, other.numpy(), rtol=close, atol=close / 10)
+        np.testing.assert_allclose(mine, other.numpy(), rtol=close, atol=atol)
 
 
 def tensor(*shape: int) -> torch.Tensor:
@@ -381,6 +384,9 @@ def normal(*shape: int) -> torch.Tensor:
         (lambda a: F.fold(a, (5, 6), 3, padding=1), (tensor(2, 18, 30),)),
         (lambda a, b: a.scatter_add(0, WHOLE.abs() % 3, b), (tensor(3, 4), tensor(3, 4) + 1)),
         (lambda a: put(a, 7.0, a > 0), (tensor(3, 4),)),
+        (lambda a, i: (a[i], a[:, i], -(a > 0).byte()), (tensor(3, 4), torch.tensor(2))),
+        (lambda a, b: torch.cat([torch.empty(0), a, b]), (tensor(3, 4), WHOLE)),
+        (lambda a: torch.arange(11, -11, -2) + a, (WHOLE[:1, :1],)),
         (
             lambda a: attend(a, a, a).transpose(1, 2).reshape(2, 5, -1).view(-1, 8),
             (tensor(2, 2, 5, 4),),
@@ -503,6 +509,46 @@ def test_operators_that_are_refused(function: Callable[..., Any], what: str) -> 
 )
 def test_extremes_can_be_infinite(function: Any) -> None:
     agree_with_pytorch(Program(function), torch.full((2, 3), -torch.inf))
+
+
+def test_extremes_of_nan_are_nan() -> None:
+    x = torch.tensor([[1.0, torch.nan, torch.inf], [-2.0, 3.0, -0.0]])
+    agree_with_pytorch(Program(lambda x: (x.amax(1), x.min(), (-x).max(), F.elu(x))), x)
+
+
+@pytest.mark.parametrize(
+    "function", [torch.log1p, torch.expm1, torch.atanh, F.elu, F.softplus, F.logsigmoid]
+)
+def test_functions_are_exact_near_zero(function: Any) -> None:
+    size = torch.logspace(-9, -0.1, 64)
+    agree_with_pytorch(Program(function), torch.cat([size, -size]), close=1e-6, atol=0)
+    agree_with_pytorch(Program(F.softplus), 20 * torch.linspace(-1, 1, 64), close=1e-6, atol=0)
+
+
+def test_bfloat16_is_rounded_inside_a_loop_nest() -> None:
+    x = torch.cat([normal(500), torch.tensor([torch.nan, torch.inf, 3.4e38, 1e-40])])
+    agree_with_pytorch(Program(lambda x: (x.bfloat16().float() * 3 + 1,)), x, close=1e-7, atol=0)
+    program = Program(lambda x: x * 3 + 1)
+    narrow = x.bfloat16()
+    made = tvmlab.compile(tvmlab.load(export(program, narrow)))(narrow)
+    np.testing.assert_array_equal(made.astype("float32"), program(narrow).float().numpy())
+
+
+def test_a_branch_that_is_chosen_at_run_time() -> None:
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.amax(1) + 1, lambda a: a[:, 0] * 2, (x,))
+
+    executable = tvmlab.compile(tvmlab.load(export(Program(choose), tensor(2, 3))))
+    for x in (tensor(2, 3).abs(), -tensor(2, 3).abs()):
+        np.testing.assert_allclose(executable(x), choose(x).numpy())
+
+
+def test_an_output_that_is_none() -> None:
+    ones, none = tvmlab.compile(tvmlab.load(export(Program(lambda x: (x, None)), tensor(2))))(
+        tensor(2)
+    )
+    assert none is None
+    np.testing.assert_array_equal(ones, tensor(2).numpy())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -92,6 +92,8 @@ def test_what_cannot_be_compared(network: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(kind):
             tvmlab.compare(mod, reference, X)
+    with pytest.raises(InputError, match="of a module, not of Executable"):
+        tvmlab.compare(tvmlab.compile(mod), network, X)
     with pytest.raises(InputError, match="2 outputs"):
         tvmlab.compare(mod, models.digits_resnet(), X)
     with pytest.raises(InputError):

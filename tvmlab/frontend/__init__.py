@@ -26,8 +26,8 @@ _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
 _OTHERS = {
     rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
         "this is an image, an archive, a web page or a Git LFS pointer, not a model",
-        "pass an ONNX or TensorFlow Lite model, or the object that torch.export.export returns; "
-        "an image is the input of a compiled model, see tvmlab.models.preprocess",
+        "pass an ONNX or TensorFlow Lite model, or what torch.export.export or torch.export.load "
+        "returns; an image is the input of a compiled model, see tvmlab.models.preprocess",
     ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
         "this is TVMScript, which is a Python program: reading it would run any code in it",

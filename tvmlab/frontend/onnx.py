@@ -75,6 +75,7 @@ def import_proto(
         # Upstream prints the operator that it fails on, and warns about damaged models.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            model = _inlined(model, custom)
             _check(onnx, model, custom, where)
             model, dtypes = widened(model)
             sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
@@ -101,6 +102,17 @@ def import_proto(
         main = main.with_attr(NARROW, narrow)
     mod["main"] = main.with_attr("qnn.rounding", "ONNX") if importer.quantized else main
     return mod
+
+
+def _inlined(model: Any, custom: Mapping[str, Converter]) -> Any:
+    """Replace calls of the model's own functions with their nodes, except those of `custom`."""
+    if not model.functions:
+        return model
+    from onnx.inliner import inline_selected_functions
+
+    kept = [(one.domain, one.name) for one in model.functions]
+    kept = [(domain, name) for domain, name in kept if f"{domain}::{name}" in custom]
+    return inline_selected_functions(model, kept, exclude=True)
 
 
 def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:

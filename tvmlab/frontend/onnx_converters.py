@@ -437,7 +437,7 @@ def _one_hot(importer: Importer, inputs: Inputs, attributes: Attributes) -> rela
 
 
 def _equal(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    if all(isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType) for x in inputs):
+    if all(isinstance(getattr(x, "ty", None), relax.TensorType) for x in inputs):
         return equal(*inputs)
     return importer.by_upstream("Equal", inputs, attributes)
 
@@ -458,6 +458,32 @@ def _mish(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.E
 def _thresholded(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     x, alpha = inputs[0], np.array(attributes.get("alpha", 1.0), str(inputs[0].ty.dtype))
     return op.where(op.greater(x, const(alpha)), x, const(np.zeros_like(alpha)))
+
+
+def _unsqueeze(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    axes = inputs[1]
+    value = None if axes is None else importer.value(axes)
+    if value is not None:  # PyTorch also writes a number
+        axes = const(value.reshape(-1))
+    return importer.by_upstream("Unsqueeze", [inputs[0], axes], attributes)
+
+
+def _slice(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    if importer.opset >= 10:
+        return importer.by_upstream("Slice", inputs, attributes)
+    starts, ends = attributes["starts"], attributes["ends"]
+    axes = attributes.get("axes", range(len(starts)))
+    return importer.by_upstream("Slice", [inputs[0], *map(const, (starts, ends, axes))], {})
+
+
+def _top_k(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    x, k = inputs[0:2]
+    if importer.opset >= 11 or k is None:
+        return importer.by_upstream("TopK", inputs, attributes)
+    number = importer.value(k)
+    if number is None:
+        raise importer.unsupported("with k computed at run time", "make it a constant")
+    return importer.by_upstream("TopK", [x], {**attributes, "k": int(number.reshape(()))})
 
 
 #: The converter of each operator by its name.
@@ -495,7 +521,10 @@ CONVERTERS: dict[str, Converter] = {
     "QLinearMul": _qlinear("Mul", 2),
     "QLinearSigmoid": _qlinear("Sigmoid", 1),
     "QLinearSoftmax": _qlinear_softmax,
+    "Slice": _slice,
     "ThresholdedRelu": _thresholded,
+    "TopK": _top_k,
+    "Unsqueeze": _unsqueeze,
 }
 # Operators that sum, or whose steps round.
 for _kind in (

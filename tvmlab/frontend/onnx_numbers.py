@@ -12,7 +12,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..ir.dialect import WIDENED
-from .arithmetic import remainder
+from .arithmetic import by_libm, converted, remainder
 from .onnx_graphs import Attributes, GraphImporter, Inputs, const
 
 __all__ = ["NUMBERS", "cast", "wide"]
@@ -41,6 +41,8 @@ def cast(importer: GraphImporter, x: relax.Expr, dtype: str, how: Attributes) ->
         x = importer.bb.emit(op.take(const(values), op.astype(codes, "int32")))
     if dtype in WIDENED:
         return _narrowed(importer, x, dtype)
+    if dtype == "bfloat16":
+        return converted(importer.bb, x, dtype)
     if dtype not in (*_SMALL_FLOATS, _POWERS):
         return importer.by_upstream("Cast", [x], {"to": dtype})
     x = importer.bb.emit(op.astype(x, "float32"))
@@ -208,7 +210,7 @@ def wide(kind: str, converter: Callable[..., Any] | None = None) -> Callable[...
             made = importer.by_upstream(kind, inputs, attributes)
         else:
             made = converter(importer, inputs, attributes)
-        return op.astype(emit(made), dtype) if narrow else made
+        return converted(importer.bb, emit(made), dtype) if narrow else made
 
     return convert
 
@@ -229,8 +231,21 @@ def _extreme(kind: str, choose: Callable[..., Any]) -> Callable[..., Any]:
     return convert
 
 
+def _atanh(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    return by_libm(importer.bb, "atanh", inputs[0])
+
+
+def _softplus(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    x, emit = inputs[0], importer.bb.emit
+    zero = const(np.zeros((), str(x.ty.dtype)))
+    power = emit(op.exp(op.negative(op.abs(x))))
+    positive = op.where(op.less(x, zero), zero, x)
+    return op.add(positive, by_libm(importer.bb, "log1p", power))
+
+
 #: The converters of this module.
 NUMBERS: dict[str, Callable[..., Any]] = {
+    "Atanh": wide("Atanh", _atanh),
     "BitCast": _bit_cast,
     "BitShift": _shift,
     "Cast": _cast,
@@ -239,4 +254,5 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "Min": _extreme("Min", op.less),
     "Mod": _mod,
     "Pow": _pow,
+    "Softplus": wide("Softplus", _softplus),
 }

@@ -97,17 +97,44 @@ def _reduced(importer: GraphImporter, kind: str, x: relax.Expr, n: Sequence[Any]
     return y if dtype == given else emit(op.astype(y, given))
 
 
-def _extreme(kind: str) -> Terms:
-    """Make a converter for the largest or smallest element, which can be infinite."""
+def _axes(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> list[int]:
+    """Return the constant axes that a reduction removes, sorted."""
+    x, axes = inputs[0:2]
+    listed = attributes.get("axes") if axes is None else importer.value(axes)
+    if listed is None or not len(listed):
+        return [] if attributes.get("noop_with_empty_axes") else list(range(x.ty.ndim))
+    return sorted({int(axis) % x.ty.ndim for axis in listed})
+
+
+def _of_terms(kind: str) -> Terms:
+    """Make a converter for a reduction that has its terms as results if it has no axes."""
 
     def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
-        x, axes = inputs[0:2]
-        listed = attributes.get("axes") if axes is None else importer.value(axes)
-        if listed is None or not len(listed):
-            if attributes.get("noop_with_empty_axes"):
-                return x
-            listed = range(x.ty.ndim)
-        where = sorted({int(axis) % x.ty.ndim for axis in listed})
+        if _axes(importer, inputs, attributes):
+            return importer.by_upstream(kind, inputs, attributes)
+        return _TERMS[kind](inputs[0])
+
+    return convert
+
+
+def _log_sum_exp(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    """Convert ReduceLogSumExp, where upstream subtracts infinity from infinity."""
+    x, axes, emit = inputs[0], _axes(importer, inputs, attributes), importer.bb.emit
+    if not axes:
+        return x
+    most, zero = extreme(importer.bb, op.max, x, axes, True), const(np.zeros((), str(x.ty.dtype)))
+    most = emit(op.where(op.isinf(emit(most)), zero, most))
+    made = op.add(op.log(op.sum(op.exp(op.subtract(x, most)), axes, True)), most)
+    return made if attributes.get("keepdims", 1) else op.squeeze(emit(made), axes)
+
+
+def _extreme(kind: str) -> Terms:
+    """Make a converter for the largest or smallest element, which can be infinite or NaN."""
+
+    def convert(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+        x, where = inputs[0], _axes(importer, inputs, attributes)
+        if not where:
+            return x
         reduce = op.max if kind == "ReduceMax" else op.min
         keep = bool(attributes.get("keepdims", 1))
         if str(x.ty.dtype) != "bool":
@@ -187,8 +214,15 @@ def _mean(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> An
     return importer.by_upstream("ReduceMean", inputs, attributes)
 
 
+_TERMS: dict[str, Terms] = {
+    "ReduceL1": op.abs,
+    "ReduceL2": op.abs,
+    "ReduceLogSum": op.log,
+    "ReduceSumSquare": op.square,
+}
 #: The converters over constant axes, and over axes that are computed.
 EXTREMES = {kind: _extreme(kind) for kind in ("ReduceMax", "ReduceMin")}
 EXTREMES |= {kind: _place(kind) for kind in ("ArgMax", "ArgMin")}
-EXTREMES |= {"Hardmax": _hardmax, "ReduceMean": _mean}
+EXTREMES |= {"Hardmax": _hardmax, "ReduceMean": _mean, "ReduceLogSumExp": _log_sum_exp}
+EXTREMES |= {kind: _of_terms(kind) for kind in _TERMS}
 REDUCTIONS = {kind: _reduce(kind) for kind in _REDUCED}

@@ -25,7 +25,7 @@ def _float(number: Any) -> Any:
 
 def _coordinate(x: Any, n: float, out: Any, scale: Any, mode: str, roi: Sequence[Any]) -> Any:
     """Return the place in an axis of `n` of the result `x` of `out` results."""
-    width, zero = scale * n, _float(0)
+    width, zero = scale * n, tirx.const(0.0, str(x.ty.dtype))
     if mode == "align_corners":
         return tirx.Select(width == 1.0, zero, x * (n - 1) / (width - 1.0))
     if mode == "asymmetric":
@@ -85,7 +85,8 @@ def _plan(
             scale = by.broadcast_to(most(scale, 0), [len(n)])
 
     def plan(_: Any, scale: Sequence[Any]) -> Any:
-        new = [tirx.floor(one * float(size) + half) for one, size in zip(scale, n, strict=True)]
+        products = [one * float(size) for one, size in zip(scale, n, strict=True)]
+        new = [tirx.floor(_float(tirx.Cast("float32", one)) + half) for one in products]
         fit = tirx.all(True, *(tirx.all(size >= 1.0, size < 2.0**31) for size in new))
         whole = dict(zip(axes, new, strict=True))
         sizes = [_float(whole.get(k, size)).astype("int64") for k, size in enumerate(shape)]
@@ -99,7 +100,9 @@ def _plan(
         made = computed(importer.bb, 2 * len(n), plan, [scale], (), where, fix)
     else:
         reach = np.ceil(how["width"] / np.minimum(scale, 1)) + 1
-        made = [int(number) for number in (*np.floor(scale * n + half), *reach)]
+        # Other runtimes multiply float32 numbers: 10 times 1.3 is 13.
+        new = np.floor((scale * n).astype("float32") + half)
+        made = [int(number) for number in (*new, *reach)]
     return made[: len(n)], made[len(n) :], scale
 
 
@@ -111,11 +114,13 @@ def _known_upstream(attributes: Attributes, mode: str, common: str) -> bool:
     return mode in ("nearest", "linear") and common in modes
 
 
-def _exact_upstream(shape: list[int], made: list[int], scales: list[float]) -> bool:
+def _exact_upstream(mode: str, shape: list[int], made: list[int], scales: list[float]) -> bool:
     """Return whether upstream's operator, which scales by the ratio of sizes, is the same."""
     ratios = [new / old for new, old in zip(made, shape, strict=True)]
+    whole = all(ratio.is_integer() for ratio in ratios)  # others are rounded otherwise
     return (
         bool(np.allclose(ratios, scales, rtol=1e-6))
+        and (whole or mode != "nearest")
         and len(shape) == 4
         and made[:2] == shape[:2]
         and min(made) > 1
@@ -124,11 +129,16 @@ def _exact_upstream(shape: list[int], made: list[int], scales: list[float]) -> b
 
 def _places(scale: te.Tensor, roi: te.Tensor, out: Any, how: Attributes) -> te.Tensor:
     """Return the place in the axis of each of `out` results."""
-    i, n, last = how["i"], float(how["n"]), _float(out)
-    ends = [_float(roi(k)) for k in (i, i + scale.shape[0])]
-    return te.compute(
-        (out,), lambda o: _coordinate(_float(o), n, last, scale(i), how["common"], ends)
-    )
+    i, n = how["i"], float(how["n"])
+    # Other runtimes find the nearest input with float32 numbers, whose rounding decides ties.
+    dtype = "float32" if how["mode"] == "nearest" else "float64"
+
+    def place(o: Any) -> Any:
+        given = (o, out, scale(i), roi(i), roi(i + scale.shape[0]))
+        at, last, factor, *ends = (tirx.Cast(dtype, value) for value in given)
+        return _float(_coordinate(at, n, last, factor, how["common"], ends))
+
+    return te.compute((out,), place)
 
 
 def _along(
@@ -195,8 +205,12 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     crops = common == "tf_crop_and_resize"
     shape, at_run_time = sizes_of(x), importer.computed([*given, *([roi] if crops else [])])
     by_upstream = _known_upstream(attributes, mode, common)
+    scales = None if given[0] is None else importer.value(given[0])
+    if shape and scales is not None and len(scales) == len(shape) and not crops:
+        # An axis that keeps its size can have any, here 2.
+        pairs = zip(shape, scales, strict=True)
+        shape = [2 if size is None and scale == 1 else size for size, scale in pairs]
     if shape is None or None in shape:
-        scales = None if given[0] is None else importer.value(given[0])
         fractions = scales is not None and (scales % 1).any()  # upstream takes the sizes' ratio
         if fractions or at_run_time or not by_upstream:
             raise importer.unsupported("of unknown sizes", "give `shapes` to load")
@@ -211,7 +225,7 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     made, reach, factors = _plan(importer, [x, roi, *given], how, known, axes)
     scale = factors if isinstance(factors, relax.Expr) else const(factors)
     new = scale is factors or importer.opset < 11
-    if by_upstream and not new and _exact_upstream(known, made, factors):
+    if by_upstream and not new and _exact_upstream(mode, known, made, factors):
         return importer.by_upstream("Resize", inputs, attributes)
     if mode != "nearest" and "float" not in dtype:
         raise importer.unsupported(f"of {dtype} by interpolation", "convert it to float32 before")

@@ -83,7 +83,7 @@ def import_program(
             importer = upstream.ExportedProgramImporter()
             ours = {**CONVERTERS, **_INDEX_CONVERTERS, **quantized_converters(program)}
             table = convert_map(program, custom, ours, importer.convert_map)
-            table = checked(table, importer.convert_map)
+            table = checked(table, importer)
             mod = importer.from_exported_program(program, keep_params, True, False, table)
             mod = named(mod, {node.name: value for node, value in importer.env.items()})
             normalize: Any = NormalizeIndices()

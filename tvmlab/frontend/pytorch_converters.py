@@ -19,7 +19,17 @@ from tvm.ir import PrimType
 from tvm.relax import op
 
 from ..errors import UnsupportedOperatorError
-from .arithmetic import equal, extreme, inverse, not_equal, place_of_extreme, remainder
+from ..indices import not_below_zero
+from .arithmetic import (
+    by_libm,
+    converted,
+    equal,
+    extreme,
+    inverse,
+    not_equal,
+    place_of_extreme,
+    remainder,
+)
 
 __all__ = ["CONVERTERS", "arguments", "dtype_of", "refused"]
 
@@ -70,6 +80,56 @@ def _converted_from(dtype: Callable[[Any], str], node: Any, importer: Any) -> re
         return _by_upstream(node, importer)
     finally:
         importer.env.update(kept)
+
+
+def _copied(node: Any, importer: Any) -> relax.Var:
+    bb, dtype = importer.block_builder, dtype_of(node.meta["val"])
+    return bb.emit(converted(bb, importer.env[node.args[0]], dtype))
+
+
+def _concatenated(node: Any, importer: Any) -> relax.Var:
+    given = arguments(node)
+    # PyTorch skips tensors of shape [0], whatever the rank of the others.
+    tensors = [x for x in given["tensors"] if list(x.meta["val"].shape) != [0]]
+    parts = [_operand(x, node, importer) for x in tensors or given["tensors"]]
+    return importer.block_builder.emit(op.concat(parts, given["dim"]))
+
+
+def _selected(node: Any, importer: Any) -> relax.Var:
+    x, axis, index = node.args
+    if isinstance(index, int):
+        return _by_upstream(node, importer)
+    emit = importer.block_builder.emit  # the index is an element of a tensor
+    found = not_below_zero(_operand(index, node, importer, "int64"), emit)
+    return emit(op.take(importer.env[x], found, axis))
+
+
+def _negative(node: Any, importer: Any) -> relax.Var:
+    x = importer.env[node.args[0]]
+    if not str(x.ty.dtype).startswith("uint"):
+        return _by_upstream(node, importer)
+    return importer.block_builder.emit(op.subtract(_operand(0, node, importer), x))
+
+
+def _range(node: Any, importer: Any) -> relax.Var:
+    if any(hasattr(value, "meta") for value in node.args):
+        return _by_upstream(node, importer)
+    made = node.target(*node.args, dtype=node.meta["val"].dtype)
+    return importer.block_builder.emit(relax.const(made.numpy(), dtype_of(made)))
+
+
+def _in_libm(name: str, node: Any, importer: Any) -> relax.Var:
+    return by_libm(importer.block_builder, name, _operand(node.args[0], node, importer))
+
+
+def _softplus(node: Any, importer: Any) -> relax.Var:
+    given, bb = arguments(node), importer.block_builder
+    x, beta, most = (
+        _operand(given[name], node, importer) for name in ("self", "beta", "threshold")
+    )
+    scaled = bb.emit(op.multiply(x, beta))
+    smooth = op.divide(by_libm(bb, "log1p", bb.emit(op.exp(scaled))), beta)
+    return bb.emit(op.where(op.greater(scaled, most), x, smooth))
 
 
 def _cumulative(node: Any, importer: Any) -> relax.Var:
@@ -218,11 +278,10 @@ def _elu(node: Any, importer: Any) -> relax.Var:
     alpha, scale, inner = (
         _operand(given[name], node, importer) for name in ("alpha", "scale", "input_scale")
     )
-    # The exponential of a large number would be infinite, so it is taken of at most 0.
-    power = op.exp(op.multiply(inner, op.minimum(x, zero)))
-    below = op.multiply(alpha, op.subtract(power, _operand(1, node, importer)))
+    bb = importer.block_builder
+    below = op.multiply(alpha, by_libm(bb, "expm1", bb.emit(op.multiply(inner, x))))
     chosen = op.where(op.greater(x, zero), x, below)
-    return importer.block_builder.emit(op.multiply(scale, chosen))
+    return bb.emit(op.multiply(scale, chosen))
 
 
 def _nearest(node: Any, importer: Any) -> relax.Var:
@@ -393,7 +452,13 @@ def _leaky(node: Any, importer: Any) -> relax.Var:
 
 #: By the names that upstream's importer looks up.
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Var]] = {
+    "_to_copy.default": _copied,
+    "arange.start_step": _range,
+    "cat.default": _concatenated,
     "elu.default": _elu,
+    "neg.default": _negative,
+    "select.int": _selected,
+    "softplus.default": _softplus,
     "upsample_nearest2d.vec": _nearest,
     "convolution.default": _convolution,
     "avg_pool2d.default": _average_pool,
@@ -474,9 +539,11 @@ for _name, _compare in {
     for _kind in ("Scalar", "Tensor"):
         CONVERTERS[f"{_name}.{_kind}"] = partial(_compared, _compare)
 for _name in (
-    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1"),
-    *("log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
+    *("acos", "acosh", "asin", "asinh", "atan", "cos", "cosh", "erf", "exp"),
+    *("log", "log10", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
     *("tan", "tanh", "prod", "sum", "mean"),
 ):
     for _kind in ("default", "dim_IntList", "dim"):
         CONVERTERS[f"{_name}.{_kind}"] = partial(_converted_from, dtype_of)
+for _name in ("atanh", "expm1", "log1p"):
+    CONVERTERS[f"{_name}.default"] = partial(_in_libm, _name)

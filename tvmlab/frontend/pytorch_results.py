@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ..indices.loops import static
+from .arithmetic import converted
 from .pytorch_converters import dtype_of, refused
 
 __all__ = ["checked", "without_importer"]
@@ -30,17 +31,23 @@ _FIRST_ONLY = {
 }
 
 
-def checked(
-    converters: Mapping[str, ByNode], upstream: Mapping[str, Callable[[Any], relax.Expr]]
-) -> dict[str, ByNode]:
+def checked(converters: Mapping[str, ByNode], importer: Any) -> dict[str, ByNode]:
     """Return all converters, upstream's too, with a check of the dtype and the shape of results.
 
     Operators of float16 and bfloat16 compute in float32 and round the result, as PyTorch's do on a
-    CPU. TVM's compiler can leave out the rounding to bfloat16 between two operators.
+    CPU.
     """
+    upstream = importer.convert_map
     others = {kind: partial(without_importer, convert) for kind, convert in upstream.items()}
     whole: dict[str, ByNode] = {**others, **converters}
-    return {kind: partial(_checked, convert) for kind, convert in whole.items()}
+
+    def bound(convert: ByNode) -> ByNode:
+        def call(node: Any, _: Any = None) -> relax.Expr:  # in torch.cond, only the node
+            return _checked(convert, node, importer)
+
+        return call
+
+    return {kind: bound(convert) for kind, convert in whole.items()}
 
 
 def without_importer(convert: Callable[[Any], relax.Expr], node: Any, _: Any) -> relax.Expr:
@@ -60,9 +67,12 @@ def _in_float32(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
         )
         made = convert(node, importer)
         if not isinstance(made.ty, relax.TupleType):
-            return emit(op.astype(made, dtype_of(values[0])))
+            return emit(converted(importer.block_builder, made, dtype_of(values[0])))
         fields = zip(made.ty.fields, values, strict=False)
-        parts = [op.astype(made[n], dtype_of(one)) for n, (_, one) in enumerate(fields)]
+        parts = [
+            converted(importer.block_builder, emit(made[n]), dtype_of(one))
+            for n, (_, one) in enumerate(fields)
+        ]
         return emit(relax.Tuple(parts))
     finally:
         node.meta["val"] = value

@@ -125,10 +125,14 @@ def compare(
     Raises
     ------
     InputError
-        The inputs do not match the module or the reference, or both have different outputs.
+        `mod` is not a module, the inputs do not match the module or the reference, or both have
+        different outputs.
     ModelError
         The reference is of no known kind, or cannot run.
     """
+    if not isinstance(mod, ir.IRModule):
+        what = f"compare compares the values of a module, not of {type(mod).__name__}"
+        raise InputError(what, where="compare", fix="pass the module that tvmlab.load returned")
     arrays, have, results = _run(mod, inputs)
     if isinstance(reference, ir.IRModule):
         _, values, wanted = _run(reference, arrays)

@@ -275,7 +275,7 @@ class _VMSession:
             # A copy even on the CPU: it can be an input, a constant, or in a tuple twice.
             seen = _seen(value)
             return value.numpy() if seen is None else seen.copy()
-        if isinstance(value, (int, float)):
+        if value is None or isinstance(value, (int, float)):
             return value
         return tuple(self._copied(item) for item in value)
 

@@ -168,9 +168,11 @@ class Signature:
 
     def _check(self, declared: Input, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
         """Check one array; `sizes` maps a name to its size, and to the input that defined it."""
-        # NumPy does not support TVM's own tensors, and would wrap them as objects.
-        is_tensor = isinstance(value, tvm.runtime.Tensor)
         try:
+            # NumPy has no bfloat16, and would wrap TVM's own tensors as objects.
+            if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+                value = tvm.runtime.from_dlpack(value)
+            is_tensor = isinstance(value, tvm.runtime.Tensor)
             array = value.numpy() if is_tensor else np.asarray(value)
         except Exception as error:  # ragged lists; tensors on a GPU, or that need a gradient
             raise self._error(
