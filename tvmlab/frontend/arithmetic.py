@@ -104,7 +104,8 @@ def extreme(
 
     def combine(a: Any, b: Any) -> Any:
         # A comparison with NaN is false, so that `b` is taken if it is NaN.
-        return tirx.Select(tirx.any(a > b if sign > 0 else a < b, tirx.isnan(a)), a, b)
+        missing = tirx.isnan(a.astype("float32") if dtype == "bfloat16" else a)
+        return tirx.Select(tirx.any(a > b if sign > 0 else a < b, missing), a, b)
 
     def body(x: te.Tensor) -> te.Tensor:
         steps = {axis: te.reduce_axis((0, x.shape[axis])) for axis in sorted(reduced)}

@@ -461,11 +461,10 @@ def _thresholded(_: Importer, inputs: Inputs, attributes: Attributes) -> relax.E
 
 
 def _unsqueeze(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    axes = inputs[1]
-    value = None if axes is None else importer.value(axes)
-    if value is not None:  # PyTorch also writes a number
-        axes = const(value.reshape(-1))
-    return importer.by_upstream("Unsqueeze", [inputs[0], axes], attributes)
+    axes = None if inputs[1] is None else importer.value(inputs[1])
+    if axes is not None:  # PyTorch also writes a number
+        inputs = [inputs[0], const(axes.reshape(-1))]
+    return importer.by_upstream("Unsqueeze", inputs, attributes)
 
 
 def _slice(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
@@ -474,16 +473,6 @@ def _slice(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.
     starts, ends = attributes["starts"], attributes["ends"]
     axes = attributes.get("axes", range(len(starts)))
     return importer.by_upstream("Slice", [inputs[0], *map(const, (starts, ends, axes))], {})
-
-
-def _top_k(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    x, k = inputs[0:2]
-    if importer.opset >= 11 or k is None:
-        return importer.by_upstream("TopK", inputs, attributes)
-    number = importer.value(k)
-    if number is None:
-        raise importer.unsupported("with k computed at run time", "make it a constant")
-    return importer.by_upstream("TopK", [x], {**attributes, "k": int(number.reshape(()))})
 
 
 #: The converter of each operator by its name.
@@ -523,7 +512,6 @@ CONVERTERS: dict[str, Converter] = {
     "QLinearSoftmax": _qlinear_softmax,
     "Slice": _slice,
     "ThresholdedRelu": _thresholded,
-    "TopK": _top_k,
     "Unsqueeze": _unsqueeze,
 }
 # Operators that sum, or whose steps round.

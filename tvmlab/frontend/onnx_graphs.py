@@ -38,7 +38,7 @@ _KEPT = (
     *("Bernoulli", "DequantizeLinear", "Dropout", "QuantizeLinear", "Random", "Multinomial"),
     # The reference evaluator computes these wrongly for some attributes or versions.
     *("ArgM", "GRU", "GridSample", "Hardmax", "LRN", "LSTM", "LogSoftmax", "Lp", "RNN"),
-    *("ReduceSumSquare", "Softmax"),
+    "Softmax",
 )
 #: Operators whose results can have any size, and those of them whose size is a product.
 _GROWING = {"EyeLike", "OneHot", "Pad", "Resize", "Upsample"}
@@ -244,6 +244,8 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
         )
         if not plain:
             return None
+        if node.op_type == "ReduceSumSquare":  # the reference evaluator returns int64
+            made = [made[0].astype(str(inputs[0].ty.dtype))]
         # TVM cannot save a constant without elements.
         if node.op_type.startswith(("Reduce", "Reshape", "Tri")) and not made[0].size:
             raise self.unsupported("with a result without elements", "compute it outside")

@@ -178,7 +178,12 @@ def _suppression(importer: GraphImporter, inputs: Inputs, attributes: Attributes
 
 def _top_k(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     """Select from 16-bit and unsigned integers as int64, because upstream cannot sort them."""
-    x, emit = inputs[0], importer.bb.emit
+    x, emit, k = inputs[0], importer.bb.emit, inputs[1]
+    if importer.opset < 11 and k is not None:  # upstream reads only the attribute of opset 1
+        value = importer.value(k)
+        if value is None:
+            raise importer.unsupported("with k computed at run time", "make it a constant")
+        inputs, attributes = [x], {**attributes, "k": int(value.reshape(()))}
     dtype = str(x.ty.dtype)
     if dtype not in ("uint16", "uint32", "uint64", "int16"):
         return importer.by_upstream("TopK", inputs, attributes)

@@ -41,7 +41,7 @@ def cast(importer: GraphImporter, x: relax.Expr, dtype: str, how: Attributes) ->
         x = importer.bb.emit(op.take(const(values), op.astype(codes, "int32")))
     if dtype in WIDENED:
         return _narrowed(importer, x, dtype)
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" and importer.value(x) is None:
         return converted(importer.bb, x, dtype)
     if dtype not in (*_SMALL_FLOATS, _POWERS):
         return importer.by_upstream("Cast", [x], {"to": dtype})
