@@ -57,6 +57,7 @@ def load(
         text, or the model as an object. Pass a PyTorch model as the object that
         ``torch.export.export`` returns. A TIR function, or a module with one TIR function, gets a
         ``main`` that calls it (`tvmlab.frontend.tir.with_main`); a module with a ``main`` is kept.
+        Functions that an ONNX model defines are inlined, except those with a converter.
     shapes : mapping of str to shape, optional
         The inputs' shapes by name, required where the model leaves a dimension open. A dimension
         is an integer, or a string that names a size only known at run time: ``("n", 3, 224,
