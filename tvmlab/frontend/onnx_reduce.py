@@ -101,6 +101,8 @@ def _axes(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> li
     """Return the constant axes that a reduction removes, sorted."""
     x, axes = inputs[0:2]
     listed = attributes.get("axes") if axes is None else importer.value(axes)
+    if listed is None and axes is not None:
+        raise importer.unsupported("with axes computed at run time", "make them constants")
     if listed is None or not len(listed):
         return [] if attributes.get("noop_with_empty_axes") else list(range(x.ty.ndim))
     return sorted({int(axis) % x.ty.ndim for axis in listed})

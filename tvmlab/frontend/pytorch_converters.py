@@ -89,8 +89,10 @@ def _copied(node: Any, importer: Any) -> relax.Var:
 
 def _concatenated(node: Any, importer: Any) -> relax.Var:
     given = arguments(node)
+    shapes = [x.meta["val"].shape for x in given["tensors"]]
     # PyTorch skips tensors of shape [0], whatever the rank of the others.
-    tensors = [x for x in given["tensors"] if list(x.meta["val"].shape) != [0]]
+    empty = [len(shape) == 1 and isinstance(n := shape[0], int) and n == 0 for shape in shapes]
+    tensors = [x for x, no in zip(given["tensors"], empty, strict=True) if not no]
     parts = [_operand(x, node, importer) for x in tensors or given["tensors"]]
     return importer.block_builder.emit(op.concat(parts, given["dim"]))
 
