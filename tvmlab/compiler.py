@@ -42,9 +42,9 @@ def compile(
     schedule every loop nest. `Executable.summary` lists the rule of each loop nest.
 
     TVM's ``relu``, ``clip``, ``maximum``, ``minimum`` and ``sign`` of NaN return a number, where
-    NumPy, PyTorch and ONNX Runtime return NaN. ``sort``, ``topk``, ``argmax``, ``argmin`` and max
-    pooling of NaN also return other results. Max pooling of negative infinities only returns the
-    smallest finite number.
+    NumPy, PyTorch and ONNX Runtime return NaN. For NaN, the results of ``sort``, ``topk``,
+    ``argmax``, ``argmin`` and max pooling differ as well. Max pooling of a window in which every
+    number is negative infinity returns the smallest finite number.
 
     Parameters
     ----------

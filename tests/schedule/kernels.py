@@ -128,6 +128,7 @@ def _troubles(cases: Sequence[Case], summary: Summary, results: Sequence[np.ndar
     troubles += [f"a rule raised: {kernel}" for kernel in raised]
     for name in {case.kernels for case in cases if case.rule}:
         taken = {kernel.rule for kernel in summary.kernels if name in kernel.name}
+        # An empty rule stands for any rule.
         wanted = {case.rule for case in cases if case.kernels == name}
         if not wanted - {""} <= taken or ("" not in wanted and taken != wanted):
             troubles.append(f"{name}: scheduled by {taken}")

@@ -103,7 +103,7 @@ def extreme(
     reduced = {axis % rank for axis in (range(rank) if axes is None else axes)}
 
     def combine(a: Any, b: Any) -> Any:
-        # A comparison with NaN is false, so that `b` is taken if it is NaN.
+        # A comparison with NaN is false, so `b` is taken if it is NaN.
         missing = tirx.isnan(a.astype("float32") if dtype == "bfloat16" else a)
         return tirx.Select(tirx.any(a > b if sign > 0 else a < b, missing), a, b)
 
@@ -124,5 +124,5 @@ def extreme(
 def place_of_extreme(
     reduce: Callable[..., relax.Expr], x: relax.Expr, axis: int | None, keepdims: bool
 ) -> relax.Expr:
-    """Return `relax.op.argmax` or `argmin`, but 0, not -1, if all are the end of the range."""
+    """Return `argmax` or `argmin`; 0, not -1, if every element is the end of the dtype's range."""
     return op.maximum(reduce(x, axis, keepdims), relax.const(0, "int64"))

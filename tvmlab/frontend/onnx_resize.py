@@ -207,7 +207,7 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
     by_upstream = _known_upstream(attributes, mode, common)
     scales = None if given[0] is None else importer.value(given[0])
     if shape and scales is not None and len(scales) == len(shape) and not crops:
-        # An axis that keeps its size can have any, here 2.
+        # An axis that keeps its size can have any size, here 2.
         pairs = zip(shape, scales, strict=True)
         shape = [2 if size is None and scale == 1 else size for size, scale in pairs]
     if shape is None or None in shape:

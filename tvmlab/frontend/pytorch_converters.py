@@ -87,12 +87,15 @@ def _copied(node: Any, importer: Any) -> relax.Var:
     return bb.emit(converted(bb, importer.env[node.args[0]], dtype))
 
 
+def _skipped(shape: Any) -> bool:
+    """Return whether cat skips a tensor: of shape [0], whatever the rank of the others."""
+    # To compare an open size, which is not an int, would bind it.
+    return len(shape) == 1 and isinstance(shape[0], int) and shape[0] == 0
+
+
 def _concatenated(node: Any, importer: Any) -> relax.Var:
     given = arguments(node)
-    shapes = [x.meta["val"].shape for x in given["tensors"]]
-    # PyTorch skips tensors of shape [0], whatever the rank of the others.
-    empty = [len(shape) == 1 and isinstance(n := shape[0], int) and n == 0 for shape in shapes]
-    tensors = [x for x, no in zip(given["tensors"], empty, strict=True) if not no]
+    tensors = [x for x in given["tensors"] if not _skipped(x.meta["val"].shape)]
     parts = [_operand(x, node, importer) for x in tensors or given["tensors"]]
     return importer.block_builder.emit(op.concat(parts, given["dim"]))
 

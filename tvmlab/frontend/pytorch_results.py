@@ -42,7 +42,8 @@ def checked(converters: Mapping[str, ByNode], importer: Any) -> dict[str, ByNode
     whole: dict[str, ByNode] = {**others, **converters}
 
     def bound(convert: ByNode) -> ByNode:
-        def call(node: Any, _: Any = None) -> relax.Expr:  # in torch.cond, only the node
+        # In the branches of torch.cond, upstream passes the node alone.
+        def call(node: Any, _: Any = None) -> relax.Expr:
             return _checked(convert, node, importer)
 
         return call
@@ -56,24 +57,23 @@ def without_importer(convert: Callable[[Any], relax.Expr], node: Any, _: Any) ->
 
 
 def _in_float32(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
-    kept, value, emit = dict(importer.env), node.meta["val"], importer.block_builder.emit
+    kept, value, bb = dict(importer.env), node.meta["val"], importer.block_builder
     values = value if isinstance(value, (tuple, list)) else [value]
     for source in node.all_input_nodes:
         if dtype_of(source.meta.get("val")) in _HALF:
-            importer.env[source] = emit(op.astype(kept[source], "float32"))
+            importer.env[source] = bb.emit(op.astype(kept[source], "float32"))
     try:
         node.meta["val"] = (
             type(value)(v.float() for v in values) if values is value else value.float()
         )
         made = convert(node, importer)
         if not isinstance(made.ty, relax.TupleType):
-            return emit(converted(importer.block_builder, made, dtype_of(values[0])))
+            return bb.emit(converted(bb, made, dtype_of(values[0])))
         fields = zip(made.ty.fields, values, strict=False)
         parts = [
-            converted(importer.block_builder, emit(made[n]), dtype_of(one))
-            for n, (_, one) in enumerate(fields)
+            converted(bb, bb.emit(made[n]), dtype_of(one)) for n, (_, one) in enumerate(fields)
         ]
-        return emit(relax.Tuple(parts))
+        return bb.emit(relax.Tuple(parts))
     finally:
         node.meta["val"] = value
         importer.env.update(kept)
