@@ -10,7 +10,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 
-from .prefetch import finish
+from .elementary import by_polynomials
+from .prefetch import fetch_ahead
 from .tile_size import operators
 from .work import counted
 
@@ -59,8 +60,13 @@ class ApplyRules:
                 return func.with_attr(REASON, f"{name} raised: {said}")
             if isinstance(found, s_tir.Schedule):
                 made = {SCHEDULED: True, RULE: name, **counted(func)}
-                return finish(found)["main"].with_attr(made)
+                return finish(found.mod["main"]).with_attr(made)
         return func.with_attr(REASON, "no rule matches it")
+
+
+def finish(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Complete a scheduled function: prefetch its weights, and expand elementary functions."""
+    return by_polynomials(fetch_ahead(func))
 
 
 def _name(rule: ScheduleRule) -> str:
@@ -121,7 +127,7 @@ class ApplyTuned:
             if isinstance(func, tirx.PrimFunc) and not func.attrs.get(SCHEDULED, False):
                 found = self.tuned.schedule(func)
                 if found is not None:
-                    made = finish(found)["main"]
+                    made = finish(found.mod["main"])
                     mod[var] = made.with_attr({SCHEDULED: True, RULE: "tuned", **counted(func)})
         self.tuned.done()
         return mod

@@ -14,9 +14,8 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import IRModule
 
-__all__ = ["Ahead", "finish"]
+__all__ = ["Ahead", "fetch_ahead", "replaced"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
@@ -36,7 +35,7 @@ class Ahead:
     many: int
 
     def annotate(self, sch: s_tir.Schedule, loop: Any, blocks: Any) -> None:
-        """Mark the loop over the steps of a sum, for `finish`."""
+        """Mark the loop over the steps of a sum, for `fetch_ahead`."""
         sch.annotate(loop, AHEAD, [*astuple(self), blocks])
 
     def _instruction(self, body: tirx.Stmt) -> tirx.PrimExpr:
@@ -51,8 +50,8 @@ class Ahead:
 
         def outside(expr: tirx.PrimExpr) -> tirx.PrimExpr:
             """Rewrite a block's expression in terms of the loops around it, at iteration 0."""
-            expr = _replace(expr, [(var.var, value) for var, value in pairs])
-            return _replace(expr, [(loop.loop_var, zero) for loop in inner])
+            expr = replaced(expr, [(var.var, value) for var, value in pairs])
+            return replaced(expr, [(loop.loop_var, zero) for loop in inner])
 
         y, x = [outside(v) for var, v in pairs if var.iter_type == tirx.IterVar.DataPar][-3:-1]
         weights = update.block.reads[-1]
@@ -71,7 +70,7 @@ class Ahead:
         return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(there), *flags)
 
 
-def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
+def replaced(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
     """Substitute values for variables."""
 
     def value(var: tirx.Var) -> Any:
@@ -94,8 +93,3 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
-
-
-def finish(sch: s_tir.Schedule) -> IRModule:
-    """Add prefetches to every loop that `Ahead.annotate` marked."""
-    return IRModule({"main": fetch_ahead(sch.mod["main"])})

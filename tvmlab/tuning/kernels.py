@@ -17,7 +17,7 @@ from tvm import s_tir
 from tvm.ir import IRModule
 
 from ..errors import TuningError
-from ..schedule.prefetch import fetch_ahead
+from ..schedule.apply import finish
 
 # The arguments of a kernel: the shape and the dtype of each tensor.
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
@@ -119,7 +119,7 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
         (tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
         for parameter in function.params
     )
-    module = IRModule({"main": fetch_ahead(function)})
+    module = IRModule({"main": finish(function)})
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
     compiled.get_function("main")  # LLVM generates the machine code here
     return Kernel(compiled, arguments, written(function))
