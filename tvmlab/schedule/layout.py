@@ -1,4 +1,4 @@
-"""Convert activations to NHWC and weights to OHWI at compile time."""
+"""Convert activations to NHWC and weights to OHWI at compile time, for all convolutions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
 from ..support.wording import telling
+from .transposed import by_phases
+from .unfold import as_conv2d
+from .views import sink_view, transpose_axes
 
 __all__ = ["channels_last", "convolves"]
 
@@ -29,7 +32,7 @@ def convolves(mod: tvm.ir.IRModule) -> bool:
     return any(found)
 
 
-_CONVOLUTIONS = {"relax.nn.conv2d", "relax.qnn.conv2d"}
+_CONVOLUTIONS = {"relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.qnn.conv2d"}
 
 
 @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
@@ -73,6 +76,7 @@ _CHANGES: dict[str, Callable[[relax.Call], relax.Expr]] = {
 
 
 _DESIRED = {name: ["NHWC", "OHWI"] for name in ("relax.nn.conv2d", "relax.qnn.conv2d")}
+_DESIRED["relax.nn.conv2d_transpose"] = ["NHWC", "IOHW"]
 _IMAGE = 4
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 _BINARY = (*_COMMUTATIVE, "subtract", "divide")
@@ -126,7 +130,7 @@ def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> re
         return relax.op.permute_dims(relax.Call(expr.op, [found[x], *others], expr.attrs), axes)
 
     def sink_pad(expr: relax.Call, found: Any) -> relax.Expr:
-        widths, axes = list(expr.attrs.pad_width), _axes(found[inner])
+        widths, axes = list(expr.attrs.pad_width), transpose_axes(found[inner])
         pairs = dict(zip(axes, zip(widths[::2], widths[1::2], strict=True), strict=True))
         moved = [width for axis in sorted(axes) for width in pairs[axis]]
         mode, value = expr.attrs.pad_mode, expr.attrs.pad_value
@@ -134,26 +138,20 @@ def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> re
         return relax.op.permute_dims(padded, axes)
 
     def join(expr: relax.Call, found: Any) -> relax.Expr:
-        first, second = (_axes(call) for call in (found[inner], expr))
+        first, second = (transpose_axes(call) for call in (found[inner], expr))
         order = [first[axis] for axis in second]
         if order == sorted(order):
             return found[x]
         return relax.op.permute_dims(found[x], order)
 
     def drop(expr: relax.Call, found: Any) -> relax.Expr:
-        return found[x] if _axes(expr) == sorted(_axes(expr)) else expr
+        return found[x] if transpose_axes(expr) == sorted(transpose_axes(expr)) else expr
 
     func = rewrite_call(is_op("relax.nn.pad")(inner), sink_pad, func)
     for limit in (*limits, *limits):  # a maximum of a minimum, and the reverse
         func = rewrite_call(limit, sink, func)
     func = rewrite_call(is_op("relax.permute_dims")(inner), join, func)
     return rewrite_call(inner, drop, func)
-
-
-def _axes(call: relax.Call) -> list[int]:
-    """Return the axes of a transpose; without axes, it reverses the order."""
-    rank, axes = call.ty.ndim, call.attrs.axes
-    return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
 
 
 def _full_rank(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
@@ -176,13 +174,16 @@ def _full_rank(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     return relax.Call(call.op, [x, wide], call.attrs)
 
 
-def _transposed_first(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
-    """Restore a transposed convolution's channels-first layout: TVM has loops for no other."""
+def _transposed(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Compute a transposed convolution by phases, or in NCHW: TVM has loops for no other layout."""
     if getattr(call.op, "name", "") != "relax.nn.conv2d_transpose":
         return call
     attrs, (data, weight) = call.attrs, call.args
     if str(attrs.data_layout) != "NHWC" or str(attrs.out_layout) not in ("NHWC", ""):
         return call
+    phases = by_phases(call, builder)
+    if phases is not None:
+        return phases
     made = relax.op.nn.conv2d_transpose(
         builder.emit(relax.op.permute_dims(data, [0, 3, 1, 2])),
         weight,
@@ -215,16 +216,19 @@ def _convert_layout(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
 
 
 def channels_last() -> tvm.transform.Pass:
-    """Return the pass: two-dimensional convolutions in NHWC with OHWI weights."""
+    """Return the pass: convolutions become those of images in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
+            _each_call(as_conv2d),
+            _each_call(sink_view),
             _each_call(_full_rank),
             _convert_layout,
-            _each_call(_transposed_first),
+            _each_call(_transposed),
             relax.transform.CanonicalizeBindings(),
             _each_call(_fold_transpose),
             relax.transform.CanonicalizeBindings(),  # so that convolutions see constants
             _sink_transposes,
+            _each_call(sink_view),
             relax.transform.DeadCodeElimination(),
         ]
     )

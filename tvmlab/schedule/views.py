@@ -1,0 +1,158 @@
+"""Compute element-wise operators before a reshape or a transpose, to fuse them with a product.
+
+Importers compute a product of images or sentences as one of matrices, between two reshapes. But
+``gelu(reshape(x))`` is ``reshape(gelu(x))``, and fusion continues through element-wise operators,
+not through reshapes and transposes. Moved behind them, these also meet others that undo them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from .compute import sizes
+
+__all__ = ["sink_view", "transpose_axes"]
+
+_RESHAPE, _TRANSPOSE = "relax.reshape", "relax.permute_dims"
+_UNARY = ["abs", "clip", "cos", "erf", "exp", "negative", "rsqrt", "sigmoid", "sin", "sqrt", "tanh"]
+_ACTIVATIONS = ["nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.silu"]
+_BINARY = ["add", "divide", "maximum", "minimum", "multiply", "power", "subtract"]
+_ELEMENTWISE = {f"relax.{name}" for name in (*_UNARY, *_ACTIVATIONS, *_BINARY)}
+# Operators to look at for a product, so that the time is linear in the size of a network.
+_NEAR = 16
+_PRODUCTS = {"relax.matmul", "relax.qnn.dense", "relax.nn.conv2d", "relax.qnn.conv2d"}
+
+
+def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True) -> relax.Expr:
+    """Move the reshapes and transposes of a call's operands behind it, and merge adjacent ones.
+
+    Another operand can need a reshape instead, if `add` is true. If it were moved as well, that of
+    the first operand could come back, without end.
+    """
+    name = _name(call)
+    if name in (_RESHAPE, _TRANSPOSE):
+        return _merged(call, builder)
+    shape = _known(call) if name in _ELEMENTWISE else None
+    if shape is None:
+        return call
+    tensors = [arg for arg in call.args if getattr(arg.ty, "ndim", 0)]
+    views = [_view(arg, builder) for arg in tensors]
+    first = next((v for v in views if v is not None and _multiplied(v.args[0], builder)), None)
+    if first is None:
+        return call
+    move = _reshaped if _name(first) == _RESHAPE else _transposed
+    moved = [move(arg, view, first, shape, add) for arg, view in zip(tensors, views, strict=True)]
+    if any(arg is None for arg in moved):
+        return call
+    found = iter(moved)
+    args = [
+        builder.normalize(next(found)) if getattr(arg.ty, "ndim", 0) else arg for arg in call.args
+    ]
+    made = builder.normalize(relax.Call(call.op, args, call.attrs))
+    inner = builder.emit(sink_view(made, builder, add=False))
+    return (
+        op.reshape(inner, shape)
+        if move is _reshaped
+        else op.permute_dims(inner, transpose_axes(first))
+    )
+
+
+def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Merge a reshape or a transpose with the same before it."""
+    before = _view(call.args[0], builder)
+    if before is None or _name(before) != _name(call):
+        return call
+    x = before.args[0]
+    if _name(call) == _RESHAPE:
+        return x if _known(x) == _known(call) else op.reshape(x, call.args[1])
+    axes = [transpose_axes(before)[axis] for axis in transpose_axes(call)]
+    return x if axes == sorted(axes) else op.permute_dims(x, axes)
+
+
+def _reshaped(
+    arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[int], add: bool
+) -> relax.Expr | None:
+    """Return what an operand is before the reshape `first`; None if it has no such form."""
+    inner = _known(first.args[0])
+    if view is not None and _name(view) == _RESHAPE and _known(view.args[0]) == inner:
+        return view.args[0]
+    own = _known(arg)
+    if own == shape:
+        return op.reshape(arg, inner) if add else None
+    # One number for each place of the last axis.
+    if inner and own and own[:-1] == [1] * (len(own) - 1) and own[-1] == shape[-1] == inner[-1]:
+        last = [1] * (len(inner) - 1) + own[-1:]
+        if isinstance(arg, tvm.ir.GenericConst):
+            return relax.const(arg.value.numpy().reshape(last), arg.ty.dtype)
+        return op.reshape(arg, last)
+    return None
+
+
+def _transposed(
+    arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[int], add: bool
+) -> relax.Expr | None:
+    """Return what an operand is before the transpose `first`; None if it would be copied."""
+    if (
+        view is not None
+        and _name(view) == _TRANSPOSE
+        and transpose_axes(view) == transpose_axes(first)
+    ):
+        return view.args[0]
+    if not isinstance(arg, tvm.ir.GenericConst) or arg.ty.ndim != len(shape):
+        return None
+    moved = arg.value.numpy().transpose(np.argsort(transpose_axes(first)))
+    return relax.const(np.ascontiguousarray(moved), arg.ty.dtype)
+
+
+def _name(expr: Any) -> str:
+    return str(getattr(getattr(expr, "op", None), "name", ""))
+
+
+def transpose_axes(call: relax.Call) -> list[int]:
+    """Return the axes of a transpose; without axes, it reverses the order."""
+    rank, axes = call.ty.ndim, call.attrs.axes
+    return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
+
+
+def _known(expr: relax.Expr) -> list[int] | None:
+    """Return a shape of known sizes."""
+    shape = getattr(expr.ty, "shape", None)
+    found: Sequence[Any] = sizes(shape.values) if isinstance(shape, relax.ShapeExpr) else [None]
+    return list(found) if all(isinstance(size, int) for size in found) else None
+
+
+def _bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
+    while isinstance(expr, relax.Var):
+        bound = builder.lookup_binding(expr)
+        if bound is None:
+            return expr
+        expr = bound
+    return expr
+
+
+def _view(expr: relax.Expr, builder: relax.BlockBuilder) -> relax.Call | None:
+    """Return the reshape or transpose of known sizes that an expression is."""
+    call = _bound(expr, builder)
+    view = _name(call) in (_RESHAPE, _TRANSPOSE) and _known(call) and _known(call.args[0])
+    return call if view else None
+
+
+def _multiplied(expr: relax.Expr, builder: relax.BlockBuilder) -> bool:
+    """Return whether an expression is a product, or some element-wise operators and views later."""
+    waiting = [expr]
+    for _ in range(_NEAR):
+        call = _bound(waiting.pop(), builder)
+        name = _name(call)
+        if name in _PRODUCTS:
+            return True
+        if name in _ELEMENTWISE | {_RESHAPE, _TRANSPOSE}:
+            waiting += [arg for arg in call.args if isinstance(arg, relax.Var)][::-1]
+        if not waiting:
+            break
+    return False
