@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 from tvm import relax
 
-from tests.schedule.kernels import Case, Op, wrong
+import tvmlab
+from tests.oracles.models import array
+from tests.schedule.kernels import Case, Op, module, wrong
 from tests.short import examples
 
 op = relax.op
@@ -87,24 +90,123 @@ def reductions(draw: st.DrawFn) -> Op:
 
 @st.composite
 def normalizations(draw: st.DrawFn) -> Op:
-    shape = draw(shapes(1, 4))
-    if draw(st.booleans()):
-        axis = draw(st.integers(0, len(shape) - 1))
+    shape = draw(shapes(1, 4, 40))
+    kind = draw(st.sampled_from(("softmax", "layer", "rms", "channel")))
+    if kind == "softmax":
+        axis = draw(st.sampled_from((len(shape) - 1, 0)))
         return Op(
             f"softmax over {axis}",
             (shape,),
-            lambda x: op.nn.softmax(x, axis),
-            lambda x: torch.softmax(x, axis),
+            lambda x: op.nn.softmax(x * relax.const(np.float32(30)), axis),
+            lambda x: torch.softmax(x * 30, axis),
         )
-    many = draw(st.integers(1, len(shape)))
+    if kind == "channel":
+        return draw(channel_normalizations())
+    if kind == "rms":
+        shape = (2, *shape)  # TVM's own loops for all axes do not compile
+    many = draw(st.integers(1, len(shape) - (kind == "rms")))
     axes = list(range(len(shape) - many, len(shape)))
     inner = shape[len(shape) - many :]
+    if kind == "rms":
+        return Op(
+            f"RMS norm over {axes}",
+            (shape, inner),
+            lambda x, g: op.nn.rms_norm(x, g, axes, 1e-5),
+            lambda x, g: F.rms_norm(x, inner, g, 1e-5),
+        )
     return Op(
         f"layer norm over {axes}",
         (shape, inner, inner),
         lambda x, g, b: op.nn.layer_norm(x, g, b, axes, 1e-5),
         lambda x, g, b: F.layer_norm(x, inner, g, b, 1e-5),
         tolerance=1e-4,
+    )
+
+
+@st.composite
+def channel_normalizations(draw: st.DrawFn) -> Op:
+    groups, each = draw(st.sampled_from(((1, 8), (4, 1), (4, 4), (2, 16), (3, 5))))
+    channels, last, by_group = groups * each, draw(st.booleans()), draw(st.booleans())
+    batch, pixels = draw(st.integers(1, 2)), draw(shapes(1, 3, 9))
+    shape = (batch, *pixels, channels) if last else (batch, channels, *pixels)
+    axis = len(pixels) + 1 if last else 1
+    axes = [i for i in range(1, len(shape)) if i != axis]
+    # Of one number, the spread is zero, and the result noise.
+    by_group = by_group or math.prod(pixels) == 1
+
+    def ours(x: relax.Var, g: relax.Var, b: relax.Var) -> relax.Expr:
+        if by_group:
+            return op.nn.group_norm(x, g, b, groups, axis, axes, 1e-2)
+        return op.nn.instance_norm(x, g, b, axis, axes, 1e-2)
+
+    def peer(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        moved = x.movedim(axis, 1)
+        made = F.group_norm(moved, groups if by_group else channels, g, b, 1e-2)
+        return made.movedim(1, axis)
+
+    name = f"group norm of {groups}" if by_group else "instance norm"
+    label, weights = f"{name}, channel axis {axis}", (channels,)
+    return Op(label, (shape, weights, weights), ours, peer, tolerance=1e-4)
+
+
+@st.composite
+def transposed_convolutions(draw: st.DrawFn) -> Op:
+    groups, size = draw(st.sampled_from((1, 1, 2, 4))), st.integers(1, 5)
+    kernel, strides = (draw(st.tuples(size, size)) for _ in range(2))
+    pads = tuple(draw(st.integers(0, k - 1)) for k in kernel)
+    extra = tuple(draw(st.integers(0, s - 1)) for s in strides)
+    dilation = draw(st.sampled_from(((1, 1), (1, 1), (1, 1), (2, 1))))
+    shape = (draw(st.integers(1, 2)), 8, draw(st.integers(4, 9)), draw(st.integers(4, 9)))
+    weight = (8, draw(st.sampled_from((1, 3, 16))), *kernel)
+    options = {"strides": strides, "padding": pads * 2, "output_padding": extra}
+    options |= {"dilation": dilation, "groups": groups}
+    return Op(
+        f"transposed convolution, {options}",
+        (shape, weight),
+        lambda x, w: op.nn.conv2d_transpose(x, w, **options),
+        lambda x, w: F.conv_transpose2d(x, w, None, strides, pads, extra, groups, dilation),
+        constants=draw(st.sampled_from(((1,), (1,), ()))),
+    )
+
+
+@st.composite
+def other_convolutions(draw: st.DrawFn) -> Op:
+    """Convolutions over one axis, or three."""
+    rank = draw(st.sampled_from((1, 3)))
+    if rank == 1 and draw(st.booleans()):
+        return draw(transposed_sequences())
+    groups = draw(st.sampled_from((1, 1, 2, 8)))
+    kernel, strides, dilation = (
+        tuple(draw(st.integers(1, most)) for _ in range(rank)) for most in (3, 2, 2)
+    )
+    pads = tuple(draw(st.integers(0, 2)) for _ in range(rank))
+    shape = (draw(st.integers(1, 2)), 8, *(draw(st.integers(5, 9)) for _ in range(rank)))
+    weight = (draw(st.sampled_from((8, 24))), 8 // groups, *kernel)
+    options = {"strides": strides, "dilation": dilation, "groups": groups}
+    conv = getattr(op.nn, f"conv{rank}d")
+    torchs = getattr(F, f"conv{rank}d")
+    return Op(
+        f"convolution, {options}, padding {pads}",
+        (shape, weight, (weight[0], *[1] * rank)),
+        lambda x, w, b: op.nn.relu(op.add(conv(x, w, padding=pads * 2, **options), b)),
+        lambda x, w, b: torch.relu(torchs(x, w, b.flatten(), strides, pads, dilation, groups)),
+        constants=(1, 2),
+    )
+
+
+@st.composite
+def transposed_sequences(draw: st.DrawFn) -> Op:
+    stride, groups = draw(st.integers(1, 4)), draw(st.sampled_from((1, 2)))
+    kernel, extra = draw(st.integers(1, 6)), draw(st.integers(0, stride - 1))
+    pad, dilation = draw(st.integers(0, kernel - 1)), draw(st.sampled_from((1, 1, 2)))
+    options = {"strides": stride, "padding": (pad, pad), "output_padding": extra}
+    options |= {"dilation": dilation, "groups": groups}
+    return Op(
+        f"transposed convolution of a sequence, {options}",
+        ((2, 8, draw(st.integers(6, 12))), (8, 6, kernel)),
+        lambda x, w: op.nn.conv1d_transpose(x, w, **options),
+        lambda x, w: F.conv_transpose1d(x, w, None, stride, pad, extra, groups, dilation),
+        constants=(1,),
     )
 
 
@@ -197,6 +299,67 @@ def test_reductions(cases: list[Case]) -> None:
 @given(cases=many(normalizations()))
 def test_normalizations(cases: list[Case]) -> None:
     assert not wrong(cases)
+
+
+@settings(max_examples=examples(4))
+@given(cases=many(transposed_convolutions()))
+def test_transposed_convolutions(cases: list[Case]) -> None:
+    assert not wrong(cases)
+
+
+@settings(max_examples=examples(4))
+@given(cases=many(other_convolutions()))
+def test_convolutions_over_one_axis_or_three(cases: list[Case]) -> None:
+    assert not wrong(cases)
+
+
+def test_no_transpose_stays_between_convolutions_of_volumes() -> None:
+    weights = [relax.const(array(8, 8, 3, 3, 3, seed=i)) for i in range(2)]
+
+    def ours(x: relax.Var) -> relax.Expr:
+        for weight in weights:
+            x = op.nn.relu(op.nn.conv3d(x, weight, padding=1))
+        return x
+
+    mod, _ = module([Op("two", ((1, 8, 4, 6, 6),), ours, lambda x: x)])
+    assert tvmlab.compile(mod).summary().transposes == 2  # of the input and of the result
+
+
+def test_an_activation_behind_a_reshape_is_fused_into_the_product() -> None:
+    """Two images of three rows become a matrix, and then images again."""
+    weight, shape = array(8, 16, seed=1), [2, 3, 16]
+
+    def ours(x: relax.Var, rest: relax.Var) -> relax.Expr:
+        product = op.matmul(op.reshape(x, [6, 8]), relax.const(weight))
+        made = op.nn.gelu(op.add(op.reshape(product, shape), rest))
+        return op.reshape(made, [6, 16])
+
+    def peer(x: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x.reshape(6, 8) @ torch.from_numpy(weight) + rest.reshape(6, 16))
+
+    case = Op("product", ((2, 3, 8), (2, 3, 16)), ours, peer)
+    assert not wrong([case])
+    names = {kernel.name for kernel in tvmlab.compile(module([case])[0]).summary().kernels}
+    assert "fused_matmul_add_gelu" in names
+
+
+@pytest.mark.parametrize("shape", [(2, 64), (1, 8, 8, 16)])
+def test_a_large_mean_costs_a_normalization_no_digits(shape: tuple[int, ...]) -> None:
+    """A mean of squares less the square of a mean would have no digit left."""
+    last, inner = len(shape) - 1, tuple(range(1, len(shape) - 1))
+    weights = [relax.const(np.full(shape[last], value, "float32")) for value in (1, 0)]
+
+    def ours(x: relax.Var) -> relax.Expr:
+        if not inner:
+            return op.nn.layer_norm(x, *weights, [last], 1e-5)
+        return op.nn.instance_norm(x, *weights, last, list(inner), 1e-5)
+
+    x = array(*shape) + np.float32(1000)
+    around = x.astype("float64")
+    around -= around.mean(inner or last, keepdims=True)
+    wanted = around / np.sqrt((around**2).mean(inner or last, keepdims=True) + 1e-5)
+    mod, _ = module([Op("large mean", (shape,), ours, lambda x: x)])
+    np.testing.assert_allclose(tvmlab.compile(mod)(x), wanted, atol=1e-3)
 
 
 @settings(max_examples=examples(8))

@@ -10,9 +10,9 @@ from .contraction import Contraction
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
+from .norms import Rows
 from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .pipeline import STEPS, fused_passes, rules, schedule_passes
-from .prefetch import finish
 from .summary import Kernel, Summary
 from .tile_size import Layouts, Tile
 from .winograd import Squares, WinogradTransform
@@ -30,6 +30,7 @@ __all__ = [
     "Machine",
     "Parallel",
     "Reduction",
+    "Rows",
     "Squares",
     "Summary",
     "Tally",
@@ -38,7 +39,6 @@ __all__ = [
     "WinogradTransform",
     "Work",
     "channels_last",
-    "finish",
     "fused_passes",
     "legalizations",
     "rules",

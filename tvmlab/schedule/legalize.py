@@ -34,6 +34,7 @@ from .compute import (
 )
 from .dot_operands import Factors, source
 from .machine import Machine
+from .norms import Norms
 from .tile_size import OPEN, Layouts, Tile, pixels_of_a_vector
 from .winograd import Squares
 
@@ -82,6 +83,7 @@ def legalizations(
         "relax.qnn.conv2d": made.qnn_conv2d,
         "relax.qnn.dense": made.qnn_dense,
         "relax.add": _add,
+        **Norms(machine).named(),
     }
     return {name: _or_upstream(legalization) for name, legalization in named.items()}
 

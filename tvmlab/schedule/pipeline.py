@@ -26,6 +26,7 @@ from .fusion import KeepApart, SizesFirst, prologues
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
+from .norms import Rows
 from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .staircase import Staircases
 from .tile_size import Layouts, operators
@@ -73,6 +74,7 @@ def rules(step: str = STEPS[-1]) -> list[ScheduleRule]:
             Contraction(epilogue="epilogue" in taken),
             Depthwise(),
             WinogradTransform(),
+            Rows(),
             Reduction(),
             dlight.cpu.Reduction(),
             ElementWise(),
