@@ -3,6 +3,7 @@
     python scripts/bench.py                              # everything
     python scripts/bench.py digits_resnet                # only this network
     python scripts/bench.py --sections networks,batch    # only these sections
+    python scripts/bench.py --sections zoo unet          # a network of the zoo
     python scripts/bench.py --quick                      # few rounds, to test the script
     python scripts/bench.py --readme                     # write the last results into README
 
@@ -26,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import bench_harness as harness
@@ -65,7 +66,11 @@ CANDIDATES = {
     "float32": ("tvmlab", "PyTorch compiled", "OpenVINO", "ONNX Runtime"),
     "int8": ("tvmlab int8", "tvmlab float32", "OpenVINO", "ONNX Runtime"),
     "tflite int8": ("tvmlab int8", "OpenVINO", "LiteRT"),
+    "zoo": ("tvmlab", "OpenVINO", "ONNX Runtime"),
 }
+#: Sections on networks of torchvision, timm and transformers, whose packages are not installed by
+#: default; see requirements-networks.txt.
+ZOOS = ("zoo", "zoo-int8")
 #: A section's values by measure, and of a comparison the results of each candidate.
 Found = dict[str, Any]
 
@@ -125,15 +130,16 @@ def ready(runtime: str, model: File, key: str = "call") -> tuple[np.ndarray, flo
     return result, seconds
 
 
-def raced(name: str, rounds: int, form: str) -> Found:
-    """Compare the candidates on a model in one form.
+def raced(name: str, rounds: int, form: str, which: str = "") -> Found:
+    """Compare the candidates `which`, or those for the form, on a model in one form.
 
     ONNX Runtime's quantizer writes the int8 form: static QDQ with per-channel scales.
     """
-    ours, *_, over = CANDIDATES[form]
+    candidates = CANDIDATES[which or form]
+    ours, *_, over = candidates
     outputs, figures, processes = {}, {}, {}
     with ExitStack() as stack:
-        for each in CANDIDATES[form]:
+        for each in candidates:
             model = written(name, "float32" if each == "tvmlab float32" else form)
             process = stack.enter_context(Process(each))
             try:
@@ -543,14 +549,43 @@ SECTIONS: dict[str, Callable[[str, int], Found]] = {
     "profiling": profiling,
     "command": command,
     "deploy": deployment,
+    "zoo": partial(raced, form="float32", which="zoo"),
+    "zoo-int8": partial(raced, form="int8"),
 }
+
+
+def zoo(section: str) -> list[str]:
+    """List the networks of a section on the zoo: for int8, those that take photographs."""
+    import networks
+
+    images = [name for name, (_, arguments, _) in networks.ZOO.items() if 224 in arguments]
+    return images if section == "zoo-int8" else list(networks.ZOO)
+
+
+def summed_up(section: str, names: list[str], values: Found) -> Found:
+    """Return the geometric mean and the largest of the ratios to the faster peer."""
+    ratios = {}
+    for name in names:
+        label = name if section == "zoo" else f"{name} int8"
+        peers = [values.get(f"{label}: ours / {peer}") for peer in ("ONNX Runtime", "OpenVINO")]
+        if found := [ratio for ratio in peers if ratio]:
+            ratios[name] = max(found)
+    if not ratios:
+        return {}
+    worst = max(ratios, key=lambda name: ratios[name])
+    print(f"\n{section}: the slowest of {len(ratios)} networks is {worst}", flush=True)
+    return {
+        f"{section}: ours / the faster peer, geometric mean": geometric_mean(ratios.values()),
+        f"{section}: ours / the faster peer, largest": ratios[worst],
+    }
 
 
 def main(arguments: list[str]) -> int:
     """Run the sections that the command line selects; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
-    parser.add_argument("--sections", default=",".join(SECTIONS), help="default: %(default)s")
+    default = ",".join(section for section in SECTIONS if section not in ZOOS)
+    parser.add_argument("--sections", default=default, help=f"also {', '.join(ZOOS)}")
     parser.add_argument("--quick", action="store_true", help="run few rounds")
     parser.add_argument("--readme", action="store_true", help="write the last results into README")
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -558,7 +593,8 @@ def main(arguments: list[str]) -> int:
     if options.readme:
         return readme.main(check=False) if harness.quote(options.output, readme.MEASURED) else 1
     sections = options.sections.split(",")
-    for given, known in ((options.names, NETWORKS), (sections, SECTIONS)):
+    known_names = [*NETWORKS, *(zoo("zoo") if {*ZOOS} & {*sections} else [])]
+    for given, known in ((options.names, known_names), (sections, SECTIONS)):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
     report = harness.opened(options.output, options.quick)
@@ -566,8 +602,13 @@ def main(arguments: list[str]) -> int:
     chosen = [name for name in NETWORKS if name in options.names or not options.names]
     for section in [each for each in SECTIONS if each in sections]:
         # A section for one network uses the largest of the chosen networks.
-        for name in chosen if section in ("networks", "int8") else chosen[:1]:
+        names = chosen if section in ("networks", "int8") else chosen[:1]
+        if section in ZOOS:
+            names = [name for name in zoo(section) if name in options.names or not options.names]
+        for name in names:
             harness.enter(report, f"{section}, {name}", partial(SECTIONS[section], name, rounds))
+        if section in ZOOS:
+            report["values"] |= summed_up(section, names, report["values"])
     return harness.closed(report, options.output)
 
 

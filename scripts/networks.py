@@ -1,7 +1,8 @@
-"""Networks of torchvision, timm, transformers and PyTorch, to compare with PyTorch's results.
+"""Networks of torchvision, timm, transformers and PyTorch, to compare results and speed.
 
-The weights are random with a fixed seed, so nothing is downloaded. Most networks are built from
-small configurations. Requires the packages of requirements-networks.txt.
+The weights are random with a fixed seed, so nothing is downloaded. `NETWORKS` are compared with
+PyTorch's results; most are built from small configurations. `ZOO` are of usual size, and timed.
+Requires the packages of requirements-networks.txt.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +24,53 @@ sys.modules.setdefault(_COMPILED, types.ModuleType(_COMPILED))
 
 CLOSE = 1e-4  # of the largest value of an output
 Network = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+
+class Decoder(nn.Module):
+    """The decoder of a small variational autoencoder, which makes a picture of 256x256 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def layer(norm: nn.Module, *before: nn.Module) -> list[nn.Module]:
+            return [*before, norm, nn.SiLU()]
+
+        norm = partial(nn.InstanceNorm2d, affine=True)
+        self.layers = nn.Sequential(
+            *layer(norm(128), nn.Conv2d(16, 128, 3, padding=1)),
+            *layer(norm(64), nn.ConvTranspose2d(128, 64, 4, 2, 1)),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            *layer(nn.GroupNorm(8, 32), nn.Conv2d(64, 32, 3, padding=1)),
+            *[nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ReLU()],
+            *[nn.Conv2d(16, 3, 3, padding=1), nn.Tanh()],
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Decode."""
+        return self.layers(x)
+
+
+class UNet(nn.Module):
+    """A U-Net of three levels (Ronneberger et al., 2015)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def level(inputs: int, outputs: int) -> nn.Sequential:
+            first, second = (nn.Conv2d(n, outputs, 3, padding=1) for n in (inputs, outputs))
+            return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
+
+        sizes = (3, 32), (32, 64), (64, 128), (128, 64), (64, 32)
+        self.down1, self.down2, self.bottom, self.up2, self.up1 = (level(*s) for s in sizes)
+        self.grow2, self.grow1 = (nn.ConvTranspose2d(2 * n, n, 2, 2) for n in (64, 32))
+        self.pool, self.last = nn.MaxPool2d(2), nn.Conv2d(32, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a class for each pixel."""
+        one = self.down1(x)
+        two = self.down2(self.pool(one))
+        up = self.up2(torch.cat([self.grow2(self.bottom(self.pool(two))), two], 1))
+        return self.last(self.up1(torch.cat([self.grow1(up), one], 1)))
 
 
 class First(nn.Module):
@@ -77,6 +126,19 @@ def _other(name: str, source: str, *shape: int, part: str = "", **options: Any) 
     config = getattr(transformers, name.removesuffix("Model") + "Config")(**options)
     model = getattr(getattr(transformers, name)(config), part or "base_model")
     return First(model, source), (torch.randn(*shape),)
+
+
+def _own(make: Callable[[], nn.Module], *shape: int) -> Network:
+    return make(), (torch.randn(*shape),)
+
+
+def _tokens(name: str, count: int, **options: Any) -> Network:
+    """Make a language network of the usual size, but for `options`."""
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(**options)
+    model = First(getattr(transformers, f"{name}Model")(config), "input_ids")
+    return model, (torch.randint(3, 99, (1, count)),)
 
 
 def _torch(name: str, sizes: tuple[int, ...], *shapes: tuple[int, ...], **more: Any) -> Network:
@@ -167,10 +229,34 @@ _add(_torch, "Transformer", (32, 4, 2, 2, 64), (7, 2, 32), (5, 2, 32))
 NETWORKS["vision/maxvit"] = _maxvit, (), {}
 
 
+ZOO_VISION = """
+    resnet18 resnet50 resnext50_32x4d vgg11 mobilenet_v2 mobilenet_v3_large efficientnet_b0
+    convnext_tiny regnet_y_400mf densenet121 shufflenet_v2_x1_0 squeezenet1_1 mnasnet1_0 swin_t
+    vit_b_16 vit_b_32
+"""
+ZOO_TIMM = """
+    deit_tiny_patch16_224 mixer_s32_224 resmlp_12_224 poolformer_s12 hrnet_w18_small repvgg_a0
+    ghostnet_100 convnextv2_atto edgenext_x_small fastvit_t8 lcnet_100
+"""
+#: Networks of usual size, for `make bench`.
+ZOO: dict[str, tuple[Callable[..., Network], tuple[Any, ...], dict[str, Any]]] = {
+    **{name: (_vision, (name, 224), {}) for name in ZOO_VISION.split()},
+    **{name: (_timm, (name, 224), {}) for name in ZOO_TIMM.split()},
+    "mobilevit_s": (_timm, ("mobilevit_s", 256), {}),
+    "bert_base": (_tokens, ("Bert", 128), {}),
+    "gpt2_4_layers": (_tokens, ("GPT2", 64), {"n_layer": 4, "use_cache": False}),
+    "unet": (_own, (UNet, 1, 3, 128, 128), {}),
+    "vae_decoder": (_own, (Decoder, 1, 16, 32, 32), {}),
+    "conv3d": (_own, (lambda: nn.Conv3d(16, 32, 3, padding=1), 1, 16, 16, 32, 32), {}),
+    "lstm": (_own, (lambda: First(nn.LSTM(128, 256)), 32, 1, 128), {}),
+    "gru": (_own, (lambda: First(nn.GRU(128, 256)), 32, 1, 128), {}),
+}
+
+
 def network(name: str) -> Network:
-    """Make a network of the table, in evaluation mode, and its inputs."""
+    """Make a network of the tables, in evaluation mode, and its inputs."""
     torch.manual_seed(0)
-    make, more, options = NETWORKS[name]
+    make, more, options = (NETWORKS | ZOO)[name]
     module, inputs = make(*more, **options)
     with torch.no_grad():
         # Constants such as a layer scale of 1e-6 would hide what a block computes.
