@@ -21,7 +21,7 @@ import tvmlab
 from tests.frontend.test_indices import Pair, by_onnx, by_torch
 from tests.indices.modules import SCHEDULES, agree
 from tests.oracles.models import array, model, node, value, weight
-from tvmlab.errors import CompileError
+from tvmlab.errors import CompileError, TvmlabError
 
 Call = Callable[..., Any]
 NUMBERS = {"zero": 0, "two": 2, "three": 3, "back": -1, "far": 2**31, "end": 2**63 - 1, "axes": 0}
@@ -299,3 +299,25 @@ def test_kernels_that_cannot_be_checked_are_refused() -> None:
 
     with pytest.raises(CompileError, match="reads at positions that tvmlab cannot check"):
         tvmlab.compile(built(pool))
+
+
+def test_a_table_for_every_length_that_the_export_allows() -> None:
+    """The slice has min(n, 16) rows, which are n, because the export bounds n."""
+
+    class Positions(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(64.0).reshape(1, 16, 4))
+            self.norm = torch.nn.LayerNorm(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x + self.table[:, : x.shape[1]])
+
+    module, lengths = Positions().eval(), torch.export.Dim("n", max=16)
+    program = torch.export.export(module, (torch.ones(1, 5, 4),), dynamic_shapes=[{1: lengths}])
+    run = tvmlab.compile(tvmlab.load(program))
+    for length in (2, 5, 16):
+        x = torch.randn(1, length, 4)
+        np.testing.assert_allclose(run(x), module(x).detach(), atol=1e-5)
+    with pytest.raises(TvmlabError):
+        run(torch.randn(1, 17, 4))

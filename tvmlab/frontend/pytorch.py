@@ -83,7 +83,7 @@ def import_program(
             importer = upstream.ExportedProgramImporter()
             ours = {**CONVERTERS, **_INDEX_CONVERTERS, **quantized_converters(program)}
             table = convert_map(program, custom, ours, importer.convert_map)
-            table = checked(table, importer)
+            table = checked(table, importer, _bounds(program))
             mod = importer.from_exported_program(program, keep_params, True, False, table)
             mod = named(mod, {node.name: value for node, value in importer.env.items()})
             normalize: Any = NormalizeIndices()
@@ -99,6 +99,12 @@ def import_program(
         fix = "export the module in evaluation mode, and check that it runs in PyTorch"
         what = f"TVM's importer failed: {telling(error)}"
         raise ModelError(what, where=_PROGRAM, fix=fix) from error
+
+
+def _bounds(program: Any) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest value of each symbolic size."""
+    ranges = program.range_constraints.items()
+    return {str(one): (int(of.lower), int(min(of.upper, 2**31))) for one, of in ranges}
 
 
 def _validate(program: Any) -> None:

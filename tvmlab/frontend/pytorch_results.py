@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tvm import relax
+import tvm
+from tvm import relax, sym, tirx
 from tvm.relax import op
 
 from ..indices.loops import static
@@ -31,7 +34,9 @@ _FIRST_ONLY = {
 }
 
 
-def checked(converters: Mapping[str, ByNode], importer: Any) -> dict[str, ByNode]:
+def checked(
+    converters: Mapping[str, ByNode], importer: Any, bounds: Mapping[str, tuple[int, int]]
+) -> dict[str, ByNode]:
     """Return all converters, upstream's too, with a check of the dtype and the shape of results.
 
     Operators of float16 and bfloat16 compute in float32 and round the result, as PyTorch's do on a
@@ -44,7 +49,7 @@ def checked(converters: Mapping[str, ByNode], importer: Any) -> dict[str, ByNode
     def bound(convert: ByNode) -> ByNode:
         # In the branches of torch.cond, upstream passes the node alone.
         def call(node: Any, _: Any = None) -> relax.Expr:
-            return _checked(convert, node, importer)
+            return _checked(convert, node, importer, bounds)
 
         return call
 
@@ -79,7 +84,9 @@ def _in_float32(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
         importer.env.update(kept)
 
 
-def _checked(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
+def _checked(
+    convert: ByNode, node: Any, importer: Any, bounds: Mapping[str, tuple[int, int]]
+) -> relax.Expr:
     if node.target.__name__ in _FIRST_ONLY and any(u.args[1] and u.users for u in node.users):
         what = f"the results of {node.target._opname} after the first, such as indices"
         raise refused(node, what, "use the first result only")
@@ -105,4 +112,61 @@ def _checked(convert: ByNode, node: Any, importer: Any) -> relax.Expr:
     if str(found.dtype) != dtype_of(first) or not same:
         what = f"TVM computes {found}, but PyTorch {dtype_of(first)} of {tuple(first.shape)}"
         raise refused(node, what, "use other operators or dtypes")
-    return made
+    if not isinstance(made.ty, relax.TensorType) or None not in sizes:
+        return made
+    return _of_shape(made, first.shape, node, importer, bounds)
+
+
+def _of_shape(
+    made: relax.Var,
+    stated: Sequence[Any],
+    node: Any,
+    importer: Any,
+    bounds: Mapping[str, tuple[int, int]],
+) -> relax.Var:
+    """Reshape a result to the shape that PyTorch states, if TVM's is the same inside the bounds.
+
+    ``min(n, 512)`` is n if the export says so. Otherwise TVM would not know that it can be added to
+    a tensor of n numbers. When the model runs, the reshape is checked.
+    """
+    shape, plain, bounded = made.ty.shape, sym.Analyzer(), sym.Analyzer()
+    if not isinstance(shape, relax.ShapeExpr):
+        return made
+    if all(isinstance(size, (tirx.Var, tirx.IntImm)) for size in shape.values):
+        return made
+    inputs = [importer.env[one].ty for one in node.graph.find_nodes(op="placeholder")]
+    known = {
+        size.name: size
+        for type_ in inputs
+        if isinstance(type_, relax.TensorType)
+        for size in type_.shape.values
+        if isinstance(size, tirx.Var)
+    }
+    for name, (low, high) in bounds.items():
+        if name in known:
+            bounded.bind(known[name], tvm.ir.Range(low, high + 1))
+    sizes = [_size(size, known) for size in stated]
+    pairs = list(zip(shape.values, sizes, strict=True))
+    if any(size is None or not bounded.can_prove_equal(one, size) for one, size in pairs):
+        return made
+    if all(plain.can_prove_equal(one, size) for one, size in pairs):
+        return made
+    return importer.block_builder.emit(op.reshape(made, sizes))
+
+
+def _size(size: Any, known: Mapping[str, Any]) -> Any:
+    """Convert a size of PyTorch's; None for an expression other than sums and products."""
+    if isinstance(size, int):
+        return tirx.const(size, "int64")
+
+    def value(expr: Any) -> Any:
+        if expr.is_Integer:
+            return tirx.const(int(expr), "int64")
+        if expr.is_Symbol:
+            return known.get(str(expr))
+        parts = [value(part) for part in expr.args] if expr.is_Add or expr.is_Mul else [None]
+        if any(part is None for part in parts):
+            return None
+        return functools.reduce(operator.add if expr.is_Add else operator.mul, parts)
+
+    return value(size.node.expr)
