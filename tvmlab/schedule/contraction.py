@@ -117,7 +117,12 @@ class _Plan:
         size *= depth  # of the weights that one step of a sum reads
         weights = math.prod(taps) * inputs * channels * size
         blocks = o // channels
-        local = prepared and blocks * weights <= machine.l2
+        lines = y // rows
+        known = math.prod(size for size in outer if isinstance(size, int))
+        # A thread prepares its own part, if there is one for every thread.
+        work, many = loops.work(sch, block), not all(isinstance(n, int) for n in outer)
+        many = many or lines * known >= machine.threads or (work is not None and work < _PARALLEL)
+        local = prepared and blocks * weights <= machine.l2 and many
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
         # Either the images are read again for every group, or the weights for every image.
         inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
@@ -129,8 +134,6 @@ class _Plan:
         # LLVM spills large tiles if two steps are unrolled.
         even = inputs % 2 == 0 and sums <= machine.registers // 2
         unroll = inputs if inputs <= 4 else 2 if even else 1
-        lines = y // rows
-        known = math.prod(size for size in outer if isinstance(size, int))
         tile = (rows, columns, channels)
         once = reuse and all(isinstance(n, int) and n == 1 for n in outer)
         ahead = None
