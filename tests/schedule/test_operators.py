@@ -343,6 +343,18 @@ def test_an_activation_behind_a_reshape_is_fused_into_the_product() -> None:
     assert "fused_matmul_add_gelu" in names
 
 
+def test_a_product_that_is_broadcast_stays_where_it_is() -> None:
+    weight = array(8, 16, seed=1)
+
+    def ours(x: relax.Var, rest: relax.Var) -> relax.Expr:
+        return op.add(op.reshape(op.matmul(x, relax.const(weight)), [1, 3, 16]), rest)
+
+    def peer(x: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+        return (x @ torch.from_numpy(weight)).reshape(1, 3, 16) + rest
+
+    assert not wrong([Op("product", ((3, 8), (2, 3, 16)), ours, peer)])
+
+
 @pytest.mark.parametrize("shape", [(2, 64), (1, 8, 8, 16)])
 def test_a_large_mean_costs_a_normalization_no_digits(shape: tuple[int, ...]) -> None:
     """A mean of squares less the square of a mean would have no digit left."""

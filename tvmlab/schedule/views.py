@@ -43,7 +43,8 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
         return call
     tensors = [arg for arg in call.args if getattr(arg.ty, "ndim", 0)]
     views = [_view(arg, builder) for arg in tensors]
-    first = next((v for v in views if v is not None and _multiplied(v.args[0], builder)), None)
+    whole = [view for view in views if view is not None and _known(view) == shape]
+    first = next((view for view in whole if _multiplied(view.args[0], builder)), None)
     if first is None:
         return call
     move = _reshaped if _name(first) == _RESHAPE else _transposed
@@ -56,11 +57,9 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
     ]
     made = builder.normalize(relax.Call(call.op, args, call.attrs))
     inner = builder.emit(sink_view(made, builder, add=False))
-    return (
-        op.reshape(inner, shape)
-        if move is _reshaped
-        else op.permute_dims(inner, transpose_axes(first))
-    )
+    if move is _reshaped:
+        return op.reshape(inner, shape)
+    return op.permute_dims(inner, transpose_axes(first))
 
 
 def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
@@ -98,15 +97,12 @@ def _transposed(
     arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[int], add: bool
 ) -> relax.Expr | None:
     """Return what an operand is before the transpose `first`; None if it would be copied."""
-    if (
-        view is not None
-        and _name(view) == _TRANSPOSE
-        and transpose_axes(view) == transpose_axes(first)
-    ):
+    axes = transpose_axes(first)
+    if view is not None and _name(view) == _TRANSPOSE and transpose_axes(view) == axes:
         return view.args[0]
     if not isinstance(arg, tvm.ir.GenericConst) or arg.ty.ndim != len(shape):
         return None
-    moved = arg.value.numpy().transpose(np.argsort(transpose_axes(first)))
+    moved = arg.value.numpy().transpose(np.argsort(axes))
     return relax.const(np.ascontiguousarray(moved), arg.ty.dtype)
 
 
