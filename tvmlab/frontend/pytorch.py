@@ -104,7 +104,8 @@ def import_program(
 def _bounds(program: Any) -> dict[str, tuple[int, int]]:
     """Return the least and the largest value of each symbolic size."""
     ranges = program.range_constraints.items()
-    return {str(one): (int(of.lower), int(min(of.upper, 2**31))) for one, of in ranges}
+    far = 2**31  # instead of infinity
+    return {str(one): (int(max(of.lower, -far)), int(min(of.upper, far))) for one, of in ranges}
 
 
 def _validate(program: Any) -> None:
