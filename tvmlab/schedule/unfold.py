@@ -1,4 +1,4 @@
-"""Convolutions over one axis or three as convolutions of images, which have fast loops.
+"""Convolutions of volumes, and transposed ones of sequences, as convolutions of images.
 
 A convolution of sequences is one of images with a single line. In a convolution of volumes, each
 slice of the result is a convolution of as many slices of the data as the filter is deep: their
@@ -19,7 +19,6 @@ from .compute import sizes
 __all__ = ["as_conv2d"]
 
 _LAYOUTS = {
-    "relax.nn.conv1d": ("NCW", "OIW"),
     "relax.nn.conv1d_transpose": ("NCW", "IOW"),
     "relax.nn.conv3d": ("NCDHW", "OIDHW"),
 }
