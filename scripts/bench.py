@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 from typing import Any
 
 import bench_harness as harness
@@ -554,32 +554,6 @@ SECTIONS: dict[str, Callable[[str, int], Found]] = {
 }
 
 
-def zoo(section: str) -> list[str]:
-    """List the networks of a section on the zoo: for int8, those that take photographs."""
-    import networks
-
-    images = [name for name, (_, arguments, _) in networks.ZOO.items() if 224 in arguments]
-    return images if section == "zoo-int8" else list(networks.ZOO)
-
-
-def summed_up(section: str, names: list[str], values: Found) -> Found:
-    """Return the geometric mean and the largest of the ratios to the faster peer."""
-    ratios = {}
-    for name in names:
-        label = name if section == "zoo" else f"{name} int8"
-        peers = [values.get(f"{label}: ours / {peer}") for peer in ("ONNX Runtime", "OpenVINO")]
-        if found := [ratio for ratio in peers if ratio]:
-            ratios[name] = max(found)
-    if not ratios:
-        return {}
-    worst = max(ratios, key=lambda name: ratios[name])
-    print(f"\n{section}: the slowest of {len(ratios)} networks is {worst}", flush=True)
-    return {
-        f"{section}: ours / the faster peer, geometric mean": geometric_mean(ratios.values()),
-        f"{section}: ours / the faster peer, largest": ratios[worst],
-    }
-
-
 def main(arguments: list[str]) -> int:
     """Run the sections that the command line selects; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -593,8 +567,9 @@ def main(arguments: list[str]) -> int:
     if options.readme:
         return readme.main(check=False) if harness.quote(options.output, readme.MEASURED) else 1
     sections = options.sections.split(",")
-    known_names = [*NETWORKS, *(zoo("zoo") if {*ZOOS} & {*sections} else [])]
-    for given, known in ((options.names, known_names), (sections, SECTIONS)):
+    zoos = {section: harness.zoo(section) for section in ZOOS if section in sections}
+    names = [*NETWORKS, *(name for zoo in zoos.values() for name in zoo)]
+    for given, known in ((options.names, names), (sections, SECTIONS)):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
     report = harness.opened(options.output, options.quick)
@@ -603,12 +578,12 @@ def main(arguments: list[str]) -> int:
     for section in [each for each in SECTIONS if each in sections]:
         # A section for one network uses the largest of the chosen networks.
         names = chosen if section in ("networks", "int8") else chosen[:1]
-        if section in ZOOS:
-            names = [name for name in zoo(section) if name in options.names or not options.names]
+        if section in zoos:
+            names = [name for name in zoos[section] if name in options.names or not options.names]
         for name in names:
             harness.enter(report, f"{section}, {name}", partial(SECTIONS[section], name, rounds))
-        if section in ZOOS:
-            report["values"] |= summed_up(section, names, report["values"])
+        if section in zoos:
+            report["values"] |= harness.summed_up(section, names, report["values"])
     return harness.closed(report, options.output)
 
 

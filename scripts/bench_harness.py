@@ -29,6 +29,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -242,6 +243,32 @@ def network(name: str, batch: int = 1) -> models.Model:
         return models.Model(program.model_proto, name, "seeded")
     weights = ["seeded"] if name == "resnet50_v2" else []
     return getattr(models, name)(*weights, batch=batch)
+
+
+def zoo(section: str) -> list[str]:
+    """List the networks of a section on the zoo: for int8, those that take photographs."""
+    import networks
+
+    images = [name for name, (_, arguments, _) in networks.ZOO.items() if 224 in arguments]
+    return images if section == "zoo-int8" else list(networks.ZOO)
+
+
+def summed_up(section: str, names: list[str], values: Mapping[str, float]) -> dict[str, float]:
+    """Return the geometric mean and the largest of the ratios to the faster peer."""
+    ratios = {}
+    for name in names:
+        label = name if section == "zoo" else f"{name} int8"
+        peers = [values.get(f"{label}: ours / {peer}") for peer in ("ONNX Runtime", "OpenVINO")]
+        if found := [ratio for ratio in peers if ratio]:
+            ratios[name] = max(found)
+    if not ratios:
+        return {}
+    worst = max(ratios, key=lambda name: ratios[name])
+    print(f"\n{section}: the slowest of {len(ratios)} networks is {worst}", flush=True)
+    return {
+        f"{section}: ours / the faster peer, geometric mean": geometric_mean(ratios.values()),
+        f"{section}: ours / the faster peer, largest": ratios[worst],
+    }
 
 
 @functools.cache

@@ -151,20 +151,22 @@ def channel_normalizations(draw: st.DrawFn) -> Op:
 
 @st.composite
 def transposed_convolutions(draw: st.DrawFn) -> Op:
+    rank = draw(st.sampled_from((1, 2, 2)))
     groups, size = draw(st.sampled_from((1, 1, 2, 4))), st.integers(1, 5)
-    kernel, strides = (draw(st.tuples(size, size)) for _ in range(2))
+    kernel, strides = (tuple(draw(size) for _ in range(rank)) for _ in range(2))
     pads = tuple(draw(st.integers(0, k - 1)) for k in kernel)
     extra = tuple(draw(st.integers(0, s - 1)) for s in strides)
-    dilation = draw(st.sampled_from(((1, 1), (1, 1), (1, 1), (2, 1))))
-    shape = (draw(st.integers(1, 2)), 8, draw(st.integers(4, 9)), draw(st.integers(4, 9)))
+    dilation = (draw(st.sampled_from((1, 1, 1, 2))), 1)[:rank]
+    shape = (draw(st.integers(1, 2)), 8, *(draw(st.integers(6, 9)) for _ in range(rank)))
     weight = (8, draw(st.sampled_from((1, 3, 16))), *kernel)
     options = {"strides": strides, "padding": pads * 2, "output_padding": extra}
     options |= {"dilation": dilation, "groups": groups}
+    ours, theirs = getattr(op.nn, f"conv{rank}d_transpose"), getattr(F, f"conv_transpose{rank}d")
     return Op(
         f"transposed convolution, {options}",
         (shape, weight),
-        lambda x, w: op.nn.conv2d_transpose(x, w, **options),
-        lambda x, w: F.conv_transpose2d(x, w, None, strides, pads, extra, groups, dilation),
+        lambda x, w: ours(x, w, **options),
+        lambda x, w: theirs(x, w, None, strides, pads, extra, groups, dilation),
         constants=draw(st.sampled_from(((1,), (1,), ()))),
     )
 
@@ -173,8 +175,6 @@ def transposed_convolutions(draw: st.DrawFn) -> Op:
 def other_convolutions(draw: st.DrawFn) -> Op:
     """Convolutions over one axis, or three."""
     rank = draw(st.sampled_from((1, 3)))
-    if rank == 1 and draw(st.booleans()):
-        return draw(transposed_sequences())
     groups = draw(st.sampled_from((1, 1, 2, 8)))
     kernel, strides, dilation = (
         tuple(draw(st.integers(1, most)) for _ in range(rank)) for most in (3, 2, 2)
@@ -191,22 +191,6 @@ def other_convolutions(draw: st.DrawFn) -> Op:
         lambda x, w, b: op.nn.relu(op.add(conv(x, w, padding=pads * 2, **options), b)),
         lambda x, w, b: torch.relu(torchs(x, w, b.flatten(), strides, pads, dilation, groups)),
         constants=(1, 2),
-    )
-
-
-@st.composite
-def transposed_sequences(draw: st.DrawFn) -> Op:
-    stride, groups = draw(st.integers(1, 4)), draw(st.sampled_from((1, 2)))
-    kernel, extra = draw(st.integers(1, 6)), draw(st.integers(0, stride - 1))
-    pad, dilation = draw(st.integers(0, kernel - 1)), draw(st.sampled_from((1, 1, 2)))
-    options = {"strides": stride, "padding": (pad, pad), "output_padding": extra}
-    options |= {"dilation": dilation, "groups": groups}
-    return Op(
-        f"transposed convolution of a sequence, {options}",
-        ((2, 8, draw(st.integers(6, 12))), (8, 6, kernel)),
-        lambda x, w: op.nn.conv1d_transpose(x, w, **options),
-        lambda x, w: F.conv_transpose1d(x, w, None, stride, pad, extra, groups, dilation),
-        constants=(1,),
     )
 
 

@@ -113,7 +113,7 @@ def _fold_transpose(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr
 
 @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
-    """Move transposes behind padding and clips by a scalar, and merge adjacent transposes."""
+    """Move transposes behind padding and clips by a scalar."""
     # `ConvertLayout` has no layout inference for ``pad`` and ``clip``, nor for ``maximum`` and
     # ``minimum`` with a scalar, which ONNX's Clip becomes: it leaves two transposes around each.
     x, low, high = wildcard(), wildcard(), wildcard()
@@ -137,21 +137,10 @@ def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> re
         padded = relax.op.nn.pad(found[x], moved, mode, value)
         return relax.op.permute_dims(padded, axes)
 
-    def join(expr: relax.Call, found: Any) -> relax.Expr:
-        first, second = (transpose_axes(call) for call in (found[inner], expr))
-        order = [first[axis] for axis in second]
-        if order == sorted(order):
-            return found[x]
-        return relax.op.permute_dims(found[x], order)
-
-    def drop(expr: relax.Call, found: Any) -> relax.Expr:
-        return found[x] if transpose_axes(expr) == sorted(transpose_axes(expr)) else expr
-
     func = rewrite_call(is_op("relax.nn.pad")(inner), sink_pad, func)
     for limit in (*limits, *limits):  # a maximum of a minimum, and the reverse
         func = rewrite_call(limit, sink, func)
-    func = rewrite_call(is_op("relax.permute_dims")(inner), join, func)
-    return rewrite_call(inner, drop, func)
+    return func
 
 
 def _full_rank(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:

@@ -14,6 +14,8 @@ from .machine import Machine
 
 #: Numbers written below which starting the threads costs more than it saves.
 PARALLEL = 16_384
+#: Vectors that are summed in parallel, so that a sum need not wait for the previous one.
+VECTORS = 4
 
 
 def blocks(sch: s_tir.Schedule) -> list[Any]:
@@ -122,6 +124,19 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
         if size <= 8 * lanes:
             sch.unroll(vectors)
     sch.vectorize(loop)
+
+
+def vector_sums(sch: s_tir.Schedule, last: Any, reduced: Sequence[Any], lanes: int) -> Any:
+    """Vectorize the last spatial loop of a sum, with a few vectors in registers; return the rest.
+
+    The lanes divide the loop.
+    """
+    vectors = divisor(extent(sch, last) // lanes, VECTORS)
+    outer, vector, lane = sch.split(last, [None, vectors, lanes])
+    sch.reorder(outer, *reduced, vector, lane)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    return outer
 
 
 def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:

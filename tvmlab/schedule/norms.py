@@ -15,6 +15,7 @@ mean is large. TVM's own loops compute it in this way for instance and group nor
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,8 +37,6 @@ _BEFORE: dict[str, list[int]] = {ROWS: []}
 _AFTER, _ALONE = {ROWS: [-1]}, {ROWS: [0, 1]}
 # Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators after it are fused.
 _OUT_ELEMENTWISE = 4
-# Vectors that are summed in parallel, so that a sum need not wait for the previous one.
-_VECTORS = 4
 
 _Term = Callable[[Sequence[Any], Sequence[Any]], Any]
 
@@ -52,10 +51,6 @@ def _tree(join: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
         return values[0]
     half = len(values) // 2
     return join(_tree(join, values[:half]), _tree(join, values[half:]))
-
-
-def _add(a: Any, b: Any) -> Any:
-    return a + b
 
 
 class Norms:
@@ -201,7 +196,7 @@ class Norms:
         axes: Sequence[int],
         name: str,
         reduce: Any = te.sum,
-        join: Callable[[Any, Any], Any] = _add,
+        join: Callable[[Any, Any], Any] = operator.add,
     ) -> te.Tensor:
         """Reduce contiguous rows: to a few vectors first, then to a number."""
         *outer, last = axes
@@ -218,7 +213,7 @@ class Norms:
             return te.compute([*rows, lanes], value, name=f"{name}_{lanes}", attrs=_BEFORE)
 
         if whole:
-            vectors = loops.divisor(whole, _VECTORS)
+            vectors = loops.divisor(whole, loops.VECTORS)
             many = part(0, whole // vectors, vectors * self.lanes, name)
             one = te.compute(
                 [*rows, self.lanes],
@@ -402,12 +397,6 @@ def _vectors(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
         return
     _, *every = sch.get_loops(block)
     reduced, last = every[-sum(kinds) :], every[-sum(kinds) - 1]
-    size = loops.extent(sch, last)
-    if size % lanes == 0:
-        outer, vectors, lane = sch.split(
-            last, [None, loops.divisor(size // lanes, _VECTORS), lanes]
-        )
-        sch.reorder(outer, *reduced, vectors, lane)
-        sch.unroll(vectors)
-        sch.vectorize(lane)
+    if loops.extent(sch, last) % lanes == 0:
+        loops.vector_sums(sch, last, reduced, lanes)
     sch.decompose_reduction(block, reduced[0])

@@ -20,8 +20,6 @@ __all__ = ["Depthwise", "ElementWise", "Parallel", "Reduction"]
 # Multiply-adds of a depthwise convolution below which starting the threads costs more than they
 # save, and rows that a thread pads at once.
 _DEPTHWISE_PARALLEL, _ROWS = 100_000, 8
-# Vectors that are summed in parallel, so that a sum need not wait for the previous one.
-_VECTORS = 4
 
 
 class Depthwise(CPUScheduleRule):
@@ -93,13 +91,7 @@ class Reduction(CPUScheduleRule):
         *outer, last = spatial
         size = loops.extent(sch, last)
         if isinstance(size, int) and size % lanes == 0:
-            vectors = loops.divisor(size // lanes, _VECTORS)
-            co, ci = sch.split(last, [None, vectors * lanes])
-            cv, cl = sch.split(ci, [None, lanes])
-            sch.reorder(*outer, co, *reduced, cv, cl)
-            sch.unroll(cv)
-            sch.vectorize(cl)
-            together = sch.fuse(*outer, co)
+            together = sch.fuse(*outer, loops.vector_sums(sch, last, reduced, lanes))
         else:
             sch.reorder(*outer, *reduced, last)
             together = sch.fuse(*outer) if outer else None
@@ -126,7 +118,7 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
     # A single row offers no other rows to sum in parallel.
     many = any(loops.extent(sch, loop) != 1 for loop in spatial)
     if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
-        _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, _VECTORS)])
+        _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, loops.VECTORS)])
         with suppress(s_tir.ScheduleError):  # a reducer that TVM does not recognize keeps its order
             partial = sch.rfactor(lane, rank)
     together = sch.fuse(*sch.get_loops(block)[:rank])

@@ -63,15 +63,20 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
 
 
 def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
-    """Merge a reshape or a transpose with the same before it."""
-    before = _view(call.args[0], builder)
-    if before is None or _name(before) != _name(call):
+    """Merge a reshape or a transpose with the same before it; drop a transpose without effect."""
+    x, before = call.args[0], _bound(call.args[0], builder)
+    same = _name(before) == _name(call)
+    if _name(call) == _TRANSPOSE:
+        axes = transpose_axes(call)
+        if same:
+            x, axes = before.args[0], [transpose_axes(before)[axis] for axis in axes]
+        if axes == sorted(axes):
+            return x
+        return op.permute_dims(x, axes) if same else call
+    if not same or not _known(call) or not _known(before.args[0]):
         return call
     x = before.args[0]
-    if _name(call) == _RESHAPE:
-        return x if _known(x) == _known(call) else op.reshape(x, call.args[1])
-    axes = [transpose_axes(before)[axis] for axis in transpose_axes(call)]
-    return x if axes == sorted(axes) else op.permute_dims(x, axes)
+    return x if _known(x) == _known(call) else op.reshape(x, call.args[1])
 
 
 def _reshaped(
