@@ -54,6 +54,22 @@ def broadcast_index(
     ]
 
 
+def raveled(index: Sequence[Any], shape: Sequence[Any]) -> Any:
+    """Return the position of an index if all axes are joined to one."""
+    place = index[0]
+    for i, size in zip(index[1:], shape[1:], strict=False):
+        place = place * size + i
+    return place
+
+
+def unraveled(place: Any, shape: Sequence[Any]) -> list[Any]:
+    """Return the index of a position if all axes are joined to one."""
+    index: list[Any] = []
+    for size in reversed(shape[1:]):
+        index, place = [place % size, *index], place // size
+    return [place, *index]
+
+
 class Window:
     """The access pattern of a convolution: strides, padding (top, left), dilation and taps."""
 

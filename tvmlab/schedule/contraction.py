@@ -18,7 +18,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
-from .compute import CONTRACTION, DOT, TILE
+from .compute import CONTRACTION, DOT, TILE, raveled
 from .machine import Machine
 from .prefetch import Ahead
 from .tile_size import OPERATOR, STACK
@@ -31,6 +31,8 @@ _PARALLEL = 500_000
 _UNROLLED, _ALL = 8, 1 << 30
 # From this many pixels per tile, reading the weights from the L2 cache costs no time.
 _MANY = 10
+# Loops over the sums of a product of two matrices: rows are the pixels of one line.
+_ONE_MATRIX = 3
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Contraction(CPUScheduleRule):
             return None
         machine = Machine.of(target)
         final, beyond = loops.epilogue(sch, blocks[place + 1 :])
+        _join_rows(sch, blocks[place], final)
         sources = loops.inline_producers(sch, blocks[:place], blocks[place])
         weights = str(sch.get(blocks[place]).reads[-1].source.name)
         for source in [s for s in sources if loops.written(sch, s) == weights]:
@@ -169,6 +172,16 @@ class _Plan:
             return size, *sch.split(loop, [None, size])
         sizes = sch.sample_perfect_tile(loop, 2, max(most, size), decision=[whole // size, size])
         return sizes[1], *sch.split(loop, sizes)
+
+
+def _join_rows(sch: s_tir.Schedule, block: Any, final: Any) -> None:
+    """Join the loops over the rows of several matrices that are multiplied as one."""
+    *rows, _ = (loops.extent(sch, loop) for loop in loops.spatial(sch, final))
+    if len(rows) > 1 and len(loops.spatial(sch, block)) == _ONE_MATRIX:
+        joined = tirx.IndexMap.from_func(
+            lambda *i: [raveled(i[:-1], rows), i[-1]], ndim=len(rows) + 1
+        )
+        sch.transform_block_layout(final, joined)
 
 
 def _bytes(buffer: Any) -> int:

@@ -7,6 +7,7 @@ tile. `dot_operands` defines the operands of the products, and their addresses.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +30,10 @@ from .compute import (
     depthwise,
     packed_shape,
     padded,
+    raveled,
     round_up,
     sizes,
+    unraveled,
 )
 from .dot_operands import Factors, source
 from .machine import Machine
@@ -46,7 +49,7 @@ Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 # Of relax/transform/fuse_ops.cc (OpPatternKind): the kind that is fused anywhere; the kind into
 # which preceding operators are fused; sums, with which the operators after them are fused.
 _ELEMENTWISE, _INJECTIVE, _OUT_ELEMENTWISE = 0, 2, 4
-_NARROW = ("int8", "uint8")
+_NARROW, _MATRIX = ("int8", "uint8"), 2
 
 
 def legalizations(
@@ -270,18 +273,31 @@ class _Legalizer:
         *batch, rows, channels = shape
         inputs = int(factors.weight.shape[1])
         wide = round_up(inputs, factors.depth)
+        # One matrix for all: the rows of the batches follow each other.
+        joined = len(b) == _MATRIX and all(isinstance(n, int) for n in (*batch, rows))
+        joined = joined and math.prod(batch) > 1
+        if joined:
+            batch, rows = [], math.prod(batch) * rows
         many = rows if isinstance(rows, int) else OPEN
         steps, apart = wide // factors.depth, wide * factors.bytes
         tile = self._tile((1, many), channels, steps, apart, factors, dtype, operator)
 
         def matmul(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
-            before = [0] * len(a)
-            after = [*before[:-2], round_up(rows, tile.columns) - rows, wide - inputs]
-            x = padded(factors.moved(x), before, after, fill=factors.fill)
+            x, more = factors.moved(x), (round_up(rows, tile.columns) - rows, wide - inputs)
+            if joined and more != (0, 0):
+                x = te.compute((rows, inputs), lambda r, k, x=x: x(*unraveled(r, a[:-1]), k))
+            before = [0] * x.ndim
+            x = padded(x, before, [*before[:-2], *more], fill=factors.fill)
+
+            def read(outer: Any, y: Any, r: Any, k: Any) -> tuple[Any, ...]:
+                if joined:
+                    return (*unraveled(r, sizes(x.shape)[:-1]), k)
+                return (*broadcast_index(outer, a[:-2]), r, k)
+
             constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
             if self.pack and not packed and not constant and channels % tile.channels:
-                more = [*[0] * (len(b) - 1), -channels % tile.channels]
-                w = padded(w, [0] * len(b), more, name=PACK)
+                beside = [*[0] * (len(b) - 1), -channels % tile.channels]
+                w = padded(w, [0] * len(b), beside, name=PACK)
             full = sizes(w.shape)[-1] % tile.channels == 0
 
             def weight(outer: list[Any], o: Any, *k: Any) -> Any:
@@ -294,7 +310,7 @@ class _Legalizer:
             sums = contraction(
                 x,
                 weight,
-                read=lambda outer, y, r, k: (*broadcast_index(outer, a[:-2]), r, k),
+                read=read,
                 pixels=(*batch, 1, rows),
                 taps=(),
                 inputs=inputs,
@@ -304,11 +320,11 @@ class _Legalizer:
                 operator=operator,
                 dot=factors.dot,
             )
-            return te.compute(
-                shape,
-                lambda *i: _corrected(sums(*i[:-2], 0, *i[-2:]), extra, i[-1]),
-                name="crop",
-            )
+            def value(*i: Any) -> Any:
+                place = [0, raveled(i[:-1], shape)] if joined else [*i[:-2], 0, i[-2]]
+                return _corrected(sums(*place, i[-1]), extra, i[-1])
+
+            return te.compute(shape, value, name="crop")
 
         constants = factors.constants(1, tile.channels) if packed else [right]
         return _call(builder, matmul, left, constants, factors, name)
