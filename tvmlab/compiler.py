@@ -18,7 +18,7 @@ from .ir.batch_norm import FoldBatchNorm
 from .ir.dialect import ExpandOperators
 from .runtime.executable import Executable
 from .runtime.signature import Signature
-from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
+from .schedule import PIPELINE, STEPS, Summary, Tally, Tuned, schedule_passes
 from .support.target import as_target, spelled, split_target
 from .support.wording import telling
 
@@ -103,7 +103,7 @@ def compile(
             to_loops, to_code = _passes(made, schedule, _recorded(records, made))
             scheduled = tvm.transform.Sequential(to_loops)(mod)
             pipeline = tvm.transform.Sequential([*to_code, tally])
-            built = relax.build(scheduled, made, relax_pipeline=pipeline)
+            built = relax.build(scheduled, made, relax_pipeline=pipeline, tir_pipeline=PIPELINE)
     except TvmlabError:
         raise  # the error already has a fix
     except Exception as error:  # passes and code generators raise many classes

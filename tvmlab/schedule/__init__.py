@@ -13,12 +13,14 @@ from .machine import Machine
 from .norms import Rows
 from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .pipeline import STEPS, fused_passes, rules, schedule_passes
+from .stack import PIPELINE
 from .summary import Kernel, Summary
 from .tile_size import Layouts, Tile
 from .winograd import Squares, WinogradTransform
 from .work import Tally, Work
 
 __all__ = [
+    "PIPELINE",
     "STEPS",
     "ApplyRules",
     "ApplyTuned",

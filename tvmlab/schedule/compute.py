@@ -4,7 +4,7 @@ Both are the same sum: pixels (rows of a matrix) times output channels (columns)
 input channels. The weights are packed as ``[group, blocks, *taps, inputs, channels of a tile]``, so
 that the innermost loops read them in order, a vector at a time (Georganas et al., "Anatomy of
 High-Performance Deep Learning Convolutions on SIMD Architectures", 2018). Sizes that the tile does
-not divide are padded, and cropped when the result is written.
+not divide are padded, and cropped when the result is written; only the rows of a matrix are not.
 """
 
 from __future__ import annotations
@@ -167,6 +167,7 @@ def contraction(
     """Sum over taps and inputs, padded to whole tiles."""
     *outer, height, width = pixels
     shape = [*outer, round_up(height, tile.rows), round_up(width, tile.columns)]
+    lines = height if not taps and isinstance(height, int) else 0  # of a matrix that is not padded
     k = [te.reduce_axis((0, tap), f"k{n}") for n, tap in enumerate(taps)]
     if dot is None:
         ki = [te.reduce_axis((0, inputs), "ki")]
@@ -183,7 +184,7 @@ def contraction(
         return te.sum(product, axis=[*k, *ki])
 
     attrs: dict[str, Any] = {
-        TILE: [tile.rows, tile.columns, tile.channels],
+        TILE: [tile.rows, tile.columns, tile.channels, lines],
         OPERATOR: operator,
     }
     return te.compute(

@@ -21,7 +21,8 @@ from . import loops
 from .compute import CONTRACTION, DOT, TILE, raveled
 from .machine import Machine
 from .prefetch import Ahead
-from .tile_size import OPERATOR, STACK
+from .tails import mark_tail
+from .tile_size import OPERATOR
 
 __all__ = ["Contraction"]
 
@@ -103,11 +104,12 @@ class _Plan:
     local: bool  # whether a thread prepares its own part of the input
     ahead: Ahead | None  # how weights are prefetched, or None
     prepared: bool  # whether the input is copied first
+    lines: int  # lines of a matrix, of which the last tile has fewer; 0 if they are padded
     sample: bool = False  # whether a search samples the sizes, starting with these
 
     @classmethod
     def of(cls, sch: s_tir.Schedule, block: Any, prepared: bool, machine: Machine) -> _Plan:
-        rows, columns, channels = (int(size) for size in sch.get(block).annotations[TILE])
+        rows, columns, channels, left = map(int, sch.get(block).annotations[TILE])
         *outer, y, x, o = (loops.extent(sch, loop) for loop in loops.spatial(sch, block))
         *taps, inputs = (loops.extent(sch, k) for k in loops.reduction(sch, block))
         depth = 1
@@ -123,7 +125,7 @@ class _Plan:
         lines = y // rows
         known = math.prod(size for size in outer if isinstance(size, int))
         # A thread prepares its own part, if there is one for every thread.
-        work, many = loops.work(sch, block), not all(isinstance(n, int) for n in outer)
+        work, many = loops.work(sch, block), not all(isinstance(n, int) for n in (*outer, y))
         many = many or lines * known >= machine.threads or (work is not None and work < _PARALLEL)
         local = prepared and blocks * weights <= machine.l2 and many
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
@@ -138,10 +140,12 @@ class _Plan:
         even = inputs % 2 == 0 and sums <= machine.registers // 2
         unroll = inputs if inputs <= 4 else 2 if even else 1
         tile = (rows, columns, channels)
-        once = reuse and all(isinstance(n, int) and n == 1 for n in outer)
+        # Packed weights are read once, in their order.
+        together = sch.get(block).reads[-1].source.shape[-1 if depth == 1 else -2]
+        packed = int(together) == channels
+        once = reuse and packed and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
         ahead = None
-        stays = sums * machine.vector_bytes < STACK
-        if once and stays and isinstance(x, int) and blocks * weights > machine.l2:
+        if once and isinstance(y, int) and isinstance(x, int) and blocks * weights > machine.l1:
             step = channels * depth
             many = math.prod(taps) * inputs * step
             ahead = Ahead(rows, columns, lines, x // columns, step, many)
@@ -150,9 +154,9 @@ class _Plan:
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
             few = loops.divisor(lines, 8)
             whole = chunk == inputs
-            return cls(tile, group, few, chunk, whole, reuse, unroll, False, ahead, prepared)
-        together = _share(lines, known, machine.threads) if local else 1
-        return cls(tile, group, together, inputs, True, reuse, unroll, local, ahead, prepared)
+            return cls(tile, group, few, chunk, whole, reuse, unroll, False, ahead, prepared, left)
+        together = _share(lines, known, machine.threads) if local and isinstance(y, int) else 1
+        return cls(tile, group, together, inputs, True, reuse, unroll, local, ahead, prepared, left)
 
     def nests(self) -> list[_Plan]:
         """List plans for the same tile: this one, and those with another nesting of the loops."""
@@ -225,6 +229,9 @@ def _tile(
     blocks, og, ob = plan.cut(sch, ob, plan.group, _ALL)
     ov, ol = sch.split(oi, [None, lanes])
     _, yb, yt = plan.cut(sch, yt, plan.rows, _ALL)
+    if plan.lines:
+        sums = loops.written(sch, block) if plan.whole else ""
+        mark_tail(sch, yt, yi, plan.lines, rows, sums)
     if plan.whole:
         kc, k = sch.split(k, [1, None])
     else:

@@ -274,8 +274,7 @@ class _Legalizer:
         inputs = int(factors.weight.shape[1])
         wide = round_up(inputs, factors.depth)
         # One matrix for all: the rows of the batches follow each other.
-        joined = len(b) == _MATRIX and all(isinstance(n, int) for n in (*batch, rows))
-        joined = joined and math.prod(batch) > 1
+        joined = len(b) == _MATRIX < len(a) and all(isinstance(n, int) for n in (*batch, rows))
         if joined:
             batch, rows = [], math.prod(batch) * rows
         many = rows if isinstance(rows, int) else OPEN
@@ -283,13 +282,14 @@ class _Legalizer:
         tile = self._tile((1, many), channels, steps, apart, factors, dtype, operator)
 
         def matmul(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
-            x, more = factors.moved(x), (round_up(rows, tile.columns) - rows, wide - inputs)
+            tail = 0 if isinstance(rows, int) else round_up(rows, tile.columns) - rows
+            x, more = factors.moved(x), (tail, wide - inputs)
             if joined and more != (0, 0):
                 x = te.compute((rows, inputs), lambda r, k, x=x: x(*unraveled(r, a[:-1]), k))
             before = [0] * x.ndim
             x = padded(x, before, [*before[:-2], *more], fill=factors.fill)
 
-            def read(outer: Any, y: Any, r: Any, k: Any) -> tuple[Any, ...]:
+            def read(outer: Any, r: Any, _: Any, k: Any) -> tuple[Any, ...]:
                 if joined:
                     return (*unraveled(r, sizes(x.shape)[:-1]), k)
                 return (*broadcast_index(outer, a[:-2]), r, k)
@@ -311,18 +311,18 @@ class _Legalizer:
                 x,
                 weight,
                 read=read,
-                pixels=(*batch, 1, rows),
+                pixels=(*batch, rows, 1),
                 taps=(),
                 inputs=inputs,
                 channels=channels,
-                tile=tile,
+                tile=tile.upright(),
                 dtype=dtype,
                 operator=operator,
                 dot=factors.dot,
             )
             def value(*i: Any) -> Any:
-                place = [0, raveled(i[:-1], shape)] if joined else [*i[:-2], 0, i[-2]]
-                return _corrected(sums(*place, i[-1]), extra, i[-1])
+                place = [raveled(i[:-1], shape)] if joined else i[:-1]
+                return _corrected(sums(*place, 0, i[-1]), extra, i[-1])
 
             return te.compute(shape, value, name="crop")
 
@@ -364,9 +364,7 @@ class _Legalizer:
         """Choose a tile for the registers that the instruction leaves free."""
         spare = factors.dot.spare if factors.dot else 0
         free = replace(self.machine, registers=self.machine.registers - spare)
-        weights = factors.weight.nbytes if factors.quantized else 0
-        height, width = pixels
-        ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free, weights)
+        ranked = Tile.ranked(*pixels, channels, steps, apart, dtype, free)
         return self.layouts.pick(operator, ranked)
 
 

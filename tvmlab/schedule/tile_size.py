@@ -29,14 +29,8 @@ _FMAS, _LOADS, _LATENCY = 2, 2, 4
 _MOST_VECTORS = 8
 # An address's offset in its page determines which few lines of the L1 cache can hold it.
 _WAYS, _PAGE = 16, 4096
-#: TVM allocates arrays from this size on the heap (runtime::kMaxStackAlloca). LLVM keeps their
-#: numbers in registers over the sum, but writes them to the heap before the epilogue, and also if
-#: weights are prefetched meanwhile, because the prefetch might alias the heap.
-STACK = 1024
-# Cycles to write a vector to the heap and read it again.
-_ROUND_TRIP = 12
-#: Bytes per cycle from memory.
-MEMORY = 4
+# Bytes per cycle from the L2 cache, and how much of that time arithmetic does not hide.
+_L2, _SEEN = 48, 0.25
 
 
 @dataclass(frozen=True)
@@ -59,6 +53,10 @@ class Tile:
         """Format the tile as pixels downwards, pixels across, channels."""
         return f"{self.rows}x{self.columns}x{self.channels}"
 
+    def upright(self) -> Tile:
+        """Return the tile of a column of pixels for one of a line."""
+        return Tile(self.columns, self.rows, self.channels)
+
     @classmethod
     def ranked(
         cls,
@@ -69,17 +67,13 @@ class Tile:
         apart: int,
         dtype: str,
         machine: Machine,
-        weights: int = 0,
     ) -> list[Tile]:
         """List the tiles for one image of a layer, those with the fewest estimated cycles first.
 
-        Each output sums ``steps`` numbers, the inputs of neighbouring pixels are ``apart`` bytes
-        apart, and ``weights`` bytes can be prefetched.
+        Each output sums ``steps`` numbers, and the inputs of neighbouring pixels are ``apart``
+        bytes apart.
         """
         lanes = machine.lanes(dtype)
-        # If the layer is partly memory-bound, that part is hidden by the other.
-        busy = height * width * channels * steps / lanes / _FMAS
-        from_memory = weights > machine.l2 and weights / MEMORY > busy / 4
 
         def cycles(tile: Tile) -> float:
             pixels, vectors = tile.rows * tile.columns, tile.channels // lanes
@@ -91,14 +85,12 @@ class Tile:
             arithmetic = max(pixels * vectors / _FMAS, _LATENCY)
             # Loads overlap with arithmetic, but not all of them.
             one = arithmetic + (pixels + vectors) / _LOADS / 4 + 1
-            wait = 0.0
-            if pixels * vectors * machine.vector_bytes >= STACK:
-                one += _ROUND_TRIP * pixels * vectors / steps
-                wait = weights / MEMORY / steps if from_memory else 0.0
+            if steps * vectors * machine.vector_bytes > machine.l1:
+                one += _SEEN * vectors * machine.vector_bytes / _L2
             # An image that the tile does not divide is copied, to be padded; a tile of several
             # rows touches more lines of the cache.
             uneven = bool(height % tile.rows or width % tile.columns)
-            return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1)) + wait
+            return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1))
 
         # Inputs whose distance is a multiple of a page compete for the same few L1 cache lines.
         most = _WAYS * (_PAGE // math.gcd(_PAGE, apart))

@@ -22,7 +22,7 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 from . import loops
 from .compute import Window, contraction, round_up
 from .machine import Machine
-from .tile_size import MEMORY, Layouts, Tile
+from .tile_size import Layouts, Tile
 
 __all__ = ["INPUT", "OUTPUT", "Squares", "WinogradTransform"]
 
@@ -59,8 +59,8 @@ _RESULT = {
 
 
 # Per core: vector multiply-adds per cycle that the tiles reach; bytes per cycle from
-# and to the caches.
-_FMAS, _CACHE = 1.7, 8
+# and to the caches, and from memory.
+_FMAS, _CACHE, _MEMORY = 1.7, 8, 4
 
 
 class Squares:
@@ -124,7 +124,7 @@ class Squares:
         def cycles(products: int, points: int, moved: int) -> float:
             arithmetic = products * inputs * outputs / lanes / _FMAS
             weights = 4 * points * inputs * outputs
-            return float(arithmetic + 4 * moved / _CACHE + weights / MEMORY)
+            return float(arithmetic + 4 * moved / _CACHE + weights / _MEMORY)
 
         best, size = cycles(9 * height * width, 9, 0), 0
         for m in _DATA:
@@ -143,8 +143,7 @@ class Squares:
 
     def input(self, data: te.Tensor) -> te.Tensor:
         """Transform NHWC data to ``[n, points, points, down, across, inputs]``."""
-        n, m, a = self.shape[0], self.size, self.points
-        down = -(-round_up(self.down * self.across, self.tile.columns) // self.across)
+        n, m, a, down = self.shape[0], self.size, self.points, self.down
         x = self.window.pad(data, down * m, self.across * m, self.inputs)
         rows = te.compute(
             (n, down, a, self.across * m + 2, self.inputs),
@@ -164,18 +163,18 @@ class Squares:
         sums = contraction(
             data,
             lambda outer, o, k: weight(outer[1] * a + outer[2], o // channels, k, o % channels),
-            read=lambda outer, y, t, k: (*outer, t // self.across, t % self.across, k),
-            pixels=(n, a, a, 1, squares),
+            read=lambda outer, t, _, k: (*outer, t // self.across, t % self.across, k),
+            pixels=(n, a, a, squares, 1),
             taps=(),
             inputs=self.inputs,
             channels=self.outputs,
-            tile=self.tile,
+            tile=self.tile.upright(),
             dtype="float32",
             operator=self.operator,
         )
         return te.compute(
             (n, squares, a, a, self.outputs),
-            lambda b, t, e, f, o: sums(b, e, f, 0, t, o),
+            lambda b, t, e, f, o: sums(b, e, f, t, 0, o),
             name="crop",
         )
 

@@ -18,6 +18,7 @@ from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..schedule.apply import finish
+from ..schedule.stack import PIPELINE
 
 # The arguments of a kernel: the shape and the dtype of each tensor.
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
@@ -120,7 +121,7 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
         for parameter in function.params
     )
     module = IRModule({"main": finish(function)})
-    compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
+    compiled = tvm.tirx.build(module, target=tvm.target.Target(target), pipeline=PIPELINE)
     compiled.get_function("main")  # LLVM generates the machine code here
     return Kernel(compiled, arguments, written(function))
 
