@@ -14,7 +14,14 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import array
 from tests.schedule.convolutions import Conv, convolutions
-from tests.schedule.dot import QuantizedConv, QuantizedDense, quantized_convs, quantized_denses
+from tests.schedule.dot import (
+    QuantizedBatches,
+    QuantizedConv,
+    QuantizedDense,
+    quantized_batches,
+    quantized_convs,
+    quantized_denses,
+)
 from tests.schedule.kernels import Case, wrong
 from tests.short import ALL, examples
 
@@ -88,6 +95,12 @@ def test_quantized_convolutions_are_exact(convs: list[QuantizedConv]) -> None:
 @given(denses=st.lists(quantized_denses(), min_size=EACH, max_size=EACH))
 def test_quantized_matrix_products_are_exact(denses: list[QuantizedDense]) -> None:
     assert not wrong(denses)
+
+
+@settings(max_examples=examples(8))
+@given(batches=st.lists(quantized_batches(), min_size=EACH, max_size=EACH))
+def test_quantized_products_of_batches_are_exact(batches: list[QuantizedBatches]) -> None:
+    assert not wrong(batches)
 
 
 @settings(max_examples=examples(10))
