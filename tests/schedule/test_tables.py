@@ -58,7 +58,8 @@ def test_products_of_heads_stay_integers(order: tuple[int, ...]) -> None:
     mod = FakeQuantizationToInteger()(within(proto, *given, share=0.05))
     assert not float_operators(mod)
     script = mod.script()
-    assert script.count("permute_dims") == 2 and "transpose_b=True" in script
+    assert script.count("permute_dims") == 2
+    assert "transpose_b=True" in script
     (wanted,) = by_onnx_runtime(proto, *given)
     np.testing.assert_array_equal(tvmlab.compile(mod)(*given), wanted)
 

@@ -488,8 +488,8 @@ def _batch_shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, 
     outer = x.shape[:-3]
     if any(differ(*pair) for pair in zip(outer, y.shape[:-3], strict=True)):
         raise y.error(f"{x.name} of shape {x.shape} and {y.name} of {y.shape} differ in batches")
-    last = (replace(one, shape=one.shape[-3:], ndim=3) for one in (x, y) if one.shape is not None)
-    found = batch_matmul_shape(*last, a)
+    left, right = replace(x, shape=x.shape[-3:], ndim=3), replace(y, shape=y.shape[-3:], ndim=3)
+    found = batch_matmul_shape(left, right, a)
     return None if found is None else [*outer, *found], x.ndim, 1
 
 

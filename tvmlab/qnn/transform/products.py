@@ -194,26 +194,18 @@ def _before_transpose(site: Site, w: QuantizedValue, rank: int) -> tuple[Quantiz
 
     Also return whether it has to be multiplied transposed.
     """
-    call, axes = site.ctx.calls.get(w.expr), list(range(rank))
-    source = None
-    while reading.calls(call, "permute_dims"):
-        own = call.attrs.axes
-        own = axes[::-1] if own is None and source is None else own
-        if own is None:
-            break
-        axes = (
-            [int(own[axis]) % rank for axis in axes]
-            if source is not None
-            else [int(axis) % rank for axis in own]
-        )
+    axes, source = list(range(rank)), w.expr
+    while reading.calls(call := site.ctx.calls.get(source), "permute_dims"):
+        own = list(range(rank))[::-1] if call.attrs.axes is None else call.attrs.axes
+        axes = [int(own[axis]) % rank for axis in axes]
         source = call.args[0]
-        call = site.ctx.calls.get(source)
-    if source is None or axes[-2] != rank - 1:
+    if axes[-2] != rank - 1:
         return w, False
     axes[-2:] = axes[-1], axes[-2]
     if axes == sorted(axes):
         return replace(w, expr=source), True
-    ty = relax.TensorType([reading.fixed_sizes(source.ty)[axis] for axis in axes], w.dtype)
+    shape = known(reading.fixed_sizes(source.ty), _NO_SHAPE)
+    ty = relax.TensorType([shape[axis] for axis in axes], w.dtype)
     return replace(w, expr=site.ctx.bind(relax.op.permute_dims(source, axes), ty, "turned")), True
 
 
