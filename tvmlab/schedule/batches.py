@@ -270,11 +270,11 @@ class Batches(CPUScheduleRule):
         nt, nv, nl = sch.split(n, [None, channels // lanes, lanes])
         sch.reorder(nt, mt, k, mi, nv, nl, j)
         sch.reverse_compute_at(store, mt, preserve_unit_loops=True)
-        for one in (store, final):
-            loops.vectorize_last(sch, one, lanes)
+        loops.vectorize_last(sch, store, lanes)
         for loop in (mi, nv):
             sch.unroll(loop)
         _dots(sch, block, k, nl, dot)
+        loops.vectorize_ragged(sch, final, lanes)
         if beyond is not None:
             loops.elementwise(sch, beyond, machine)
         return sch

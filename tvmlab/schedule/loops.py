@@ -126,6 +126,21 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     sch.vectorize(loop)
 
 
+def vectorize_ragged(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
+    """Vectorize a block's last loop, except the numbers of its end that fill no vector.
+
+    The block is scheduled otherwise before, because it becomes two.
+    """
+    loop = sch.get_loops(block)[-1]
+    size = extent(sch, loop)
+    if not isinstance(size, int) or size <= lanes or size % lanes == 0:
+        vectorize_last(sch, block, lanes)
+        return
+    whole, _ = sch.loop_partition(loop, [size - size % lanes, None])
+    _, lane = sch.split(whole, [None, lanes])
+    sch.vectorize(lane)
+
+
 def vector_sums(sch: s_tir.Schedule, last: Any, reduced: Sequence[Any], lanes: int) -> Any:
     """Vectorize the last spatial loop of a sum, with a few vectors in registers; return the rest.
 
