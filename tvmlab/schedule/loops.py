@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm_ffi import structural_equal
 
-from .compute import TILE
+from .compute import DOT, TILE
 from .machine import Machine
 
 #: Numbers written below which starting the threads costs more than it saves.
@@ -106,7 +106,8 @@ def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> 
 
 def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
     """Return whether the tiles of a contraction divide the channels of a group."""
-    if len(reduction(sch, block)) == 1:
+    # A dot-product instruction sums over an axis of its own.
+    if len(reduction(sch, block)) - (DOT in sch.get(block).annotations) == 1:
         return True  # a matrix product
     groups = extent(sch, spatial(sch, block)[1])
     each = extent(sch, sch.get_loops(store)[-1]) // groups
