@@ -126,6 +126,38 @@ class QuantizedDense(Quantized):
         return (x @ weight.T).astype("int32")
 
 
+@dataclass(frozen=True)
+class QuantizedBatches(Quantized):
+    """Products of two computed matrices, batch by batch."""
+
+    given = ("data", "weight")
+    kernels = "batch_matmul"
+    rule = "Batches"
+
+    batch: tuple[int, ...]
+    sizes: tuple[int, int, int]  # rows, inputs, columns
+    turned: bool
+
+    def contents(self) -> dict[str, np.ndarray]:
+        rows, inputs, columns = self.sizes
+        right = (columns, inputs) if self.turned else (inputs, columns)
+        return {
+            "data": full(self.dtypes[0], *self.batch, rows, inputs),
+            "weight": full(self.dtypes[1], *self.batch, *right, seed=1),
+        }
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        operands = values["data"], values["weight"], *self.points()
+        return qnn.op.batch_matmul(*operands, transpose_b=self.turned)
+
+    def reference(self) -> np.ndarray:
+        x, y = (
+            one.astype("int64") - zero
+            for one, zero in zip(self.contents().values(), self.zeros, strict=True)
+        )
+        return (x @ (y.swapaxes(-1, -2) if self.turned else y)).astype("int32")
+
+
 def numbers(dtype: str) -> st.SearchStrategy[int]:
     """A dtype's numbers, its ends more often."""
     ends = np.iinfo(dtype)
@@ -166,4 +198,16 @@ def quantized_denses(draw: st.DrawFn) -> QuantizedDense:
     units = draw(small(70))
     return QuantizedDense(
         **draw(points(units)), left=(*batch, draw(small(70)), draw(small(200))), units=units
+    )
+
+
+@st.composite
+def quantized_batches(draw: st.DrawFn) -> QuantizedBatches:
+    dtypes = draw(st.sampled_from(NARROW)), draw(st.sampled_from(NARROW))
+    return QuantizedBatches(
+        dtypes=dtypes,
+        zeros=(draw(numbers(dtypes[0])), draw(numbers(dtypes[1]))),
+        batch=draw(st.sampled_from(((1,), (3,), (2, 3), (1, 2, 2)))),
+        sizes=(draw(small(70)), draw(small(70)), draw(small(70))),
+        turned=draw(st.booleans()),
     )

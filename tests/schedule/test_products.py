@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 
 import tvmlab
 from tests.oracles.models import array
 from tests.schedule.convolutions import Conv, convolutions
-from tests.schedule.dot import QuantizedConv, QuantizedDense, quantized_convs, quantized_denses
+from tests.schedule.dot import (
+    QuantizedBatches,
+    QuantizedConv,
+    QuantizedDense,
+    full,
+    quantized_batches,
+    quantized_convs,
+    quantized_denses,
+)
 from tests.schedule.kernels import Case, wrong
 from tests.short import ALL, examples
+from tvmlab import qnn
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,12 @@ def test_quantized_matrix_products_are_exact(denses: list[QuantizedDense]) -> No
     assert not wrong(denses)
 
 
+@settings(max_examples=examples(8))
+@given(batches=st.lists(quantized_batches(), min_size=EACH, max_size=EACH))
+def test_quantized_products_of_batches_are_exact(batches: list[QuantizedBatches]) -> None:
+    assert not wrong(batches)
+
+
 @settings(max_examples=examples(10))
 @given(cases=st.lists(products(), min_size=EACH, max_size=EACH))
 def test_products_equal_numpys(cases: list[Product]) -> None:
@@ -113,3 +129,28 @@ def test_products_of_other_dtypes(dtype: str) -> None:
     tolerance = {"int8": 0, "float64": 1e-13, "float16": 1e-2}[dtype]
     np.testing.assert_allclose(run(x), expected, rtol=tolerance, atol=tolerance * 10)
     assert [kernel.rule for kernel in run.summary().kernels] == ["Contraction"]
+
+
+@pytest.mark.parametrize("rows", [48, 50])
+def test_quantized_sums_are_requantized_in_their_tile(rows: int) -> None:
+    """The sums need no pass of their own, with one loop nest for all of it."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((rows, 64), "uint8"))
+    one = relax.const(np.float32(1))
+    none = relax.const(np.int32(0))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weight = relax.const(full("int8", 96, 64))
+            sums = builder.emit(qnn.op.dense(x, weight, none, none, one, one))
+            made = qnn.op.requantize(sums, one, none, relax.const(np.float32(99)), none)
+            result = builder.emit_output(made)
+        builder.emit_func_output(result)
+    run = tvmlab.compile(builder.get(), {"kind": "llvm", "mcpu": "icelake-server", "num-cores": 2})
+    (kernel,) = run.summary().kernels
+    assert kernel.rule == "Contraction"
+    (script,) = (
+        func.script()
+        for func in run.tir().functions.values()
+        if isinstance(func, tirx.PrimFunc) and "contraction" in func.script()
+    )
+    nests = [line for line in script.splitlines() if re.match(r"    for ", line)]
+    assert len(nests) == 1

@@ -2,8 +2,8 @@
 
 Operators of ONNX Runtime's QOperator format, such as QLinearConv and QGemm, are converted to
 dequantize, a float operator and quantize, so that both formats of its quantizer become the same
-Relax operators. ConvInteger and DynamicQuantizeLinear become the operators that define them,
-because the kernels of `tvmlab.qnn` need constant zero points, which ConvInteger seldom has.
+Relax operators. ConvInteger becomes the operators that define it, because the kernels of
+`tvmlab.qnn` need constant zero points, which ConvInteger seldom has.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..ir.dialect import WIDENED
 from .arithmetic import equal, inverse
 from .checks import check_scales
 from .onnx_graphs import SUBGRAPHS, Attributes, GraphImporter, Inputs, const, nodes, place, sizes_of
+from .onnx_integers import INTEGERS
 from .onnx_layers import LAYERS
 from .onnx_numbers import NUMBERS, cast, wide
 from .onnx_recurrent import RECURRENT
@@ -194,19 +195,6 @@ def _plainly(
         info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
         return op.astype(op.clip(scaled, info.min, info.max), WIDENED.get(dtype, dtype))
     return cast(importer, scaled, dtype, attributes)
-
-
-def _dynamic(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    """Compute the scale and the zero point of a tensor's range, which includes zero."""
-    x, emit = inputs[0], importer.bb.emit
-    nil, one, top = (relax.const(number, "float32") for number in (0, 1, 255))
-    high = op.nn.relu(op.max(x))
-    low = emit(op.nn.relu(op.negative(op.min(x))))
-    step = emit(op.divide(op.add(high, low), top))
-    # For a tensor of zeros ONNX Runtime uses a scale of 1; upstream divides zero by zero.
-    scale = emit(op.where(op.equal(step, nil), one, step))
-    zero = emit(op.astype(op.round(op.clip(op.divide(low, scale), 0, 255)), "uint8"))
-    return relax.Tuple([importer.convert("QuantizeLinear", [x, scale, zero], {}), scale, zero])
 
 
 # Operators of the QOperator format
@@ -478,6 +466,7 @@ def _slice(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
     **EXTREMES,
+    **INTEGERS,
     **LAYERS,
     **SUBGRAPHS,
     **NUMBERS,
@@ -496,7 +485,6 @@ CONVERTERS: dict[str, Converter] = {
     **{kind: _linear(kind) for kind in ("QuantizeLinear", "DequantizeLinear")},
     **{kind: _window(kind) for kind in ("AveragePool", "Conv", "LpPool", "MaxPool")},
     "ConvInteger": _conv_integer,
-    "DynamicQuantizeLinear": _dynamic,
     "Einsum": _einsum,
     "Pad": _pad,
     "QGemm": _qgemm,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tvm import relax, te, tirx, topi
 
 from ..ir import dialect, windows
-from ..ir.types import Tensor
+from ..ir.types import Tensor, differ
 from ..ir.windows import batch_matmul_shape, dense_shape
 from .checks import Array, limits
 from .layout import convolution
@@ -479,7 +479,18 @@ def dense(
 
 
 def _batch_shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
-    return batch_matmul_shape(seen["x"], seen["y"], a), 3, 1
+    x, y = seen["x"], seen["y"]
+    if x.ndim <= 3:
+        return batch_matmul_shape(x, y, a), 3, 1
+    y.rank(x.ndim)  # Relay's operator has one axis of batches
+    if x.shape is None or y.shape is None:
+        return None, x.ndim, 1
+    outer = x.shape[:-3]
+    if any(differ(*pair) for pair in zip(outer, y.shape[:-3], strict=True)):
+        raise y.error(f"{x.name} of shape {x.shape} and {y.name} of {y.shape} differ in batches")
+    left, right = replace(x, shape=x.shape[-3:], ndim=3), replace(y, shape=y.shape[-3:], ndim=3)
+    found = batch_matmul_shape(left, right, a)
+    return None if found is None else [*outer, *found], x.ndim, 1
 
 
 def _batch_matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -515,7 +526,8 @@ def batch_matmul(
     Parameters
     ----------
     x, y : tensor
-        Shapes (b, m, k) and (b, n, k), where either b can be 1; int8, uint8 or int16.
+        Shapes (b, m, k) and (b, n, k), where either b can be 1; int8, uint8 or int16. Further axes
+        before these, which Relay's operator does not have, are equal in both.
     x_zero_point, y_zero_point, x_scale, y_scale : int32, float32
         Scalars.
     out_dtype : str

@@ -30,6 +30,16 @@ def _hardswish(x: Array) -> Array:
     return np.asarray(x * np.clip(x + np.float32(3), 0, 6) / np.float32(6))
 
 
+def _gelu(x: Array) -> Array:
+    return np.asarray(x * (_erf(x.astype(np.float64) / math.sqrt(2)) + 1) / 2, x.dtype)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    return np.asarray(wide * (np.tanh(inner) + 1) / 2, x.dtype)
+
+
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {}
 """The float32 functions of the operators in `tvmlab.qnn.op`, as in Relay's lookup tables
 (python/tvm/relay/qnn/op/legalizations.py and canonicalizations.py)."""
@@ -77,6 +87,9 @@ unary("sqrt", "Square root", np.sqrt)
 unary("rsqrt", "Reciprocal of the square root", lambda x: 1 / np.sqrt(x))
 unary("erf", "Error function", _erf)
 unary("sigmoid", "Logistic function", lambda x: 1 / (1 + np.exp(-x)))
+unary("silu", "Sigmoid linear unit, ``x * sigmoid(x)``,", lambda x: x / (1 + np.exp(-x)))
+unary("gelu", "Gaussian error linear unit", _gelu)
+unary("gelu_tanh", "Gaussian error linear unit with tanh for the error function", _gelu_tanh)
 unary("hardswish", "Hard swish, ``x * clip(x + 3, 0, 6) / 6``,", _hardswish)
 unary("log", "Logarithm", np.log)
 unary("abs", "Absolute value", np.abs)

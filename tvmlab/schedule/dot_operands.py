@@ -28,7 +28,11 @@ __all__ = ["Factors", "Pixels", "Rows", "source"]
 
 @dataclass(frozen=True)
 class Factors:
-    """The data and weight operands of a product."""
+    """The data and weight operands of a product.
+
+    `extra` is what the sum of each channel lacks, or lacks per unit of the data's zero point if
+    that is `computed` at run time.
+    """
 
     dot: Dot | None
     dtype: str
@@ -36,6 +40,7 @@ class Factors:
     fill: int
     weight: NDArray[Any]
     extra: NDArray[np.int32] | None
+    computed: bool = False
 
     @classmethod
     def plain(cls, weight: NDArray[Any], dtype: str = "float32") -> Factors:
@@ -46,25 +51,38 @@ class Factors:
     def of(
         cls,
         dtype: str,
-        zero: NDArray[Any],
+        zero: NDArray[Any] | None,
         weight: NDArray[Any],
         weight_zero: NDArray[Any],
         machine: Machine,
         *,
         alone: bool = False,
     ) -> Factors | None:
-        """Choose the instruction and the operands; None if the differences exceed int16."""
-        point = int(zero.ravel()[0])
+        """Choose the instruction and the operands; None if the differences exceed int16.
+
+        The data's zero point is None if it is computed at run time; then the result is also None
+        if the processor has no instruction for 8 bits, or a correction could leave int32.
+        """
         whole = weight.astype(np.int64) - weight_zero.reshape(-1, *[1] * (weight.ndim - 1))
         low, none = int(np.iinfo(dtype).min), np.zeros(len(weight), np.int32)
         narrow, reach = machine.dot8, (whole.min(), whole.max())
+        point = low if zero is None else int(zero.ravel()[0])
         if not alone and narrow and low <= point <= low + 255 and within(reach, narrow.weight):
             move = int(np.iinfo(narrow.data).min) - low
             sums = whole.sum(axis=tuple(range(1, whole.ndim)))
+            if zero is None:
+                if not within((sums.min() * 255, sums.max() * 255), "int32"):
+                    return None
+                kept, extra = whole.astype(narrow.weight), (-sums).astype(np.int32)
+                return cls(narrow, narrow.data, move, 0, kept, extra, True)
             extra = (-(point + move) * sums).astype(np.int32)
             kept = whole.astype(narrow.weight)
             return cls(narrow, narrow.data, move, point + move, kept, extra)
-        if not within(reach, "int16") or not within((low - point, low + 255 - point), "int16"):
+        if (
+            zero is None
+            or not within(reach, "int16")
+            or not within((low - point, low + 255 - point), "int16")
+        ):
             return None
         wide = None if alone else machine.dot16
         return cls(wide, "int16", -point, 0, whole.astype(np.int16), none)

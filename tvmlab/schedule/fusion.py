@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from .apply import SCHEDULED
+from .batches import BATCHES
 from .compute import CONTRACTION, TILE
 from .winograd import INPUT
 
@@ -81,7 +82,7 @@ class _MarkContractions:
             if not isinstance(func, tirx.PrimFunc):
                 continue
             names = _blocks(func)
-            if CONTRACTION in names:
+            if CONTRACTION in names or BATCHES in names:
                 mod[var] = func.with_attr("op_pattern", _REDUCTION)
             elif INPUT[0] in names:  # its result is read many times, but computed once
                 mod[var] = func.with_attr("op_pattern", _OPAQUE)

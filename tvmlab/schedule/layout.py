@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
 from ..support.wording import telling
+from .quantized_phases import quantized_phases
 from .transposed import by_phases
 from .unfold import as_conv2d
 from .views import sink_view, transpose_axes
@@ -32,7 +33,9 @@ def convolves(mod: tvm.ir.IRModule) -> bool:
     return any(found)
 
 
-_CONVOLUTIONS = {"relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.qnn.conv2d"}
+_CONVOLUTIONS = {
+    f"relax.{kind}.conv2d{more}" for kind in ("nn", "qnn") for more in ("", "_transpose")
+}
 
 
 @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
@@ -76,7 +79,7 @@ _CHANGES: dict[str, Callable[[relax.Call], relax.Expr]] = {
 
 
 _DESIRED = {name: ["NHWC", "OHWI"] for name in ("relax.nn.conv2d", "relax.qnn.conv2d")}
-_DESIRED["relax.nn.conv2d_transpose"] = ["NHWC", "IOHW"]
+_DESIRED |= {f"relax.{kind}.conv2d_transpose": ["NHWC", "IOHW"] for kind in ("nn", "qnn")}
 _IMAGE = 4
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 _BINARY = (*_COMMUTATIVE, "subtract", "divide")
@@ -216,6 +219,7 @@ def channels_last() -> tvm.transform.Pass:
             relax.transform.CanonicalizeBindings(),
             _each_call(_fold_transpose),
             relax.transform.CanonicalizeBindings(),  # so that convolutions see constants
+            quantized_phases(),
             _sink_transposes,
             _each_call(sink_view),
             relax.transform.DeadCodeElimination(),

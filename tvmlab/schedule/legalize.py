@@ -21,6 +21,7 @@ from tvm import relax, te, tirx
 from ..ir import dialect, windows
 from ..qnn.operands import CallOperands
 from ..qnn.products import ConvWeights, ZeroPointCorrection
+from .batches import batch_matmul
 from .compute import (
     PACK,
     Window,
@@ -38,6 +39,7 @@ from .compute import (
 from .dot_operands import Factors, source
 from .machine import Machine
 from .norms import Norms
+from .tables import looked_up, tabulated
 from .tile_size import OPEN, Layouts, Tile, pixels_of_a_vector
 from .winograd import Squares
 
@@ -85,8 +87,10 @@ def legalizations(
         "relax.matmul": made.matmul,
         "relax.qnn.conv2d": made.qnn_conv2d,
         "relax.qnn.dense": made.qnn_dense,
+        "relax.qnn.batch_matmul": lambda b, call: batch_matmul(b, call, machine),
         "relax.add": _add,
         **Norms(machine).named(),
+        **dict.fromkeys(tabulated(), lambda b, call: looked_up(b, call, machine)),
     }
     return {name: _or_upstream(legalization) for name, legalization in named.items()}
 
@@ -243,7 +247,7 @@ class _Legalizer:
 
     def qnn_dense(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         """Legalize ``qnn.dense``."""
-        data, found = call.args[0], _constants(call)
+        data, found = call.args[0], _constants(call, zero=False)
         if found is None or len(call.ty.shape) < 2:
             return None
         weight, zero, weight_zero = found
@@ -320,13 +324,15 @@ class _Legalizer:
                 operator=operator,
                 dot=factors.dot,
             )
+
             def value(*i: Any) -> Any:
                 place = [raveled(i[:-1], shape)] if joined else i[:-1]
-                return _corrected(sums(*place, 0, i[-1]), extra, i[-1])
+                return _corrected(sums(*place, 0, i[-1]), extra, i[-1], factors.move)
 
             return te.compute(shape, value, name="crop")
 
         constants = factors.constants(1, tile.channels) if packed else [right]
+        constants += [call.args[2]] if factors.computed else []
         return _call(builder, matmul, left, constants, factors, name)
 
     def _depthwise(
@@ -380,9 +386,12 @@ def _call(
     return builder.call_te(compute, data, *constants, primfunc_name_hint=name, primfunc_attrs=attrs)
 
 
-def _corrected(sums: Any, extra: tuple[te.Tensor, ...], channel: Any) -> Any:
+def _corrected(sums: Any, extra: tuple[te.Tensor, ...], channel: Any, move: int = 0) -> Any:
     """Add the correction of a quantized sum; floats have no correction."""
-    return _sum(sums, extra[0][channel]) if extra else sums
+    if not extra:
+        return sums
+    more, *zero = extra[0][channel], *extra[1:]
+    return _sum(sums, more * (zero[0]() + move) if zero else more)
 
 
 def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable[..., Any]:
@@ -407,12 +416,17 @@ def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable
     return lambda group, o, *k: packed(group, o // tile, *k, o % tile)
 
 
-def _constants(call: relax.Call) -> list[NDArray[Any]] | None:
-    """Return weights, zero point and the weights' zero points; None if they are not constant."""
-    data, *constants = call.args[:4]
-    if not all(isinstance(constant, tvm.ir.GenericConst) for constant in constants):
+def _constants(call: relax.Call, *, zero: bool = True) -> list[Any] | None:
+    """Return weights, zero point and the weights' zero points; None if they are not constant.
+
+    With `zero` false, the zero point can be a scalar that is not constant, and is then None.
+    """
+    data, *operands = call.args[:4]
+    found = [x.value.numpy() if isinstance(x, tvm.ir.GenericConst) else None for x in operands]
+    if found[0] is None or found[2] is None:
         return None
-    found = [constant.value.numpy() for constant in constants]
+    if found[1] is None and (zero or operands[1].ty.ndim):
+        return None
     narrow = {str(data.ty.dtype), str(found[0].dtype)} <= set(_NARROW)
     whole = dialect.attributes(call)["out_dtype"] == "int32" and 0 not in sizes(call.ty.shape)
     return found if narrow and whole and found[0].size else None

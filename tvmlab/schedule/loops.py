@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm_ffi import structural_equal
 
-from .compute import TILE
+from .compute import DOT, TILE
 from .machine import Machine
 
 #: Numbers written below which starting the threads costs more than it saves.
@@ -106,7 +106,8 @@ def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> 
 
 def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
     """Return whether the tiles of a contraction divide the channels of a group."""
-    if len(reduction(sch, block)) == 1:
+    # A dot-product instruction sums over an axis of its own.
+    if len(reduction(sch, block)) - (DOT in sch.get(block).annotations) == 1:
         return True  # a matrix product
     groups = extent(sch, spatial(sch, block)[1])
     each = extent(sch, sch.get_loops(store)[-1]) // groups
@@ -124,6 +125,21 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
         if size <= 8 * lanes:
             sch.unroll(vectors)
     sch.vectorize(loop)
+
+
+def vectorize_ragged(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
+    """Vectorize a block's last loop, except the numbers of its end that fill no vector.
+
+    The block is scheduled otherwise before, because it becomes two.
+    """
+    loop = sch.get_loops(block)[-1]
+    size = extent(sch, loop)
+    if not isinstance(size, int) or size <= lanes or size % lanes == 0:
+        vectorize_last(sch, block, lanes)
+        return
+    whole, _ = sch.loop_partition(loop, [size - size % lanes, None])
+    _, lane = sch.split(whole, [None, lanes])
+    sch.vectorize(lane)
 
 
 def vector_sums(sch: s_tir.Schedule, last: Any, reduced: Sequence[Any], lanes: int) -> Any:

@@ -149,6 +149,8 @@ class Machine:
         Bytes of one core's data caches that a kernel can rely on.
     dot8, dot16 : Dot or None
         The instructions for products of 8 and of 16 bits.
+    permutes_bytes : bool
+        Whether there is AVX-512 VBMI, whose instructions take bytes from a table in registers.
     """
 
     vector_bytes: int
@@ -158,6 +160,7 @@ class Machine:
     l2: int = 512 << 10
     dot8: Dot | None = None
     dot16: Dot | None = None
+    permutes_bytes: bool = False
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
@@ -189,7 +192,8 @@ class Machine:
             registers -= 1  # a product needs a register before it is added
         threads = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
         dot8, dot16 = _dots(features)
-        return cls(width, registers, threads, dot8=dot8, dot16=dot16)
+        bytes_ = "avx512vbmi" in features
+        return cls(width, registers, threads, dot8=dot8, dot16=dot16, permutes_bytes=bytes_)
 
     def lanes(self, dtype: str) -> int:
         """Return how many numbers of a dtype fit in a vector."""

@@ -401,7 +401,7 @@ def _vectors(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
     kinds = [var.iter_type == tirx.IterVar.CommReduce for var in sch.get(block).iter_vars]
     lanes = machine.lanes("float32")
     if not any(kinds):
-        loops.vectorize_last(sch, block, lanes)
+        loops.vectorize_ragged(sch, block, lanes)
         return
     _, *every = sch.get_loops(block)
     reduced, last = every[-sum(kinds) :], every[-sum(kinds) - 1]

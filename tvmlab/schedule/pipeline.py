@@ -21,6 +21,7 @@ from tvm.s_tir import dlight
 from tvm.s_tir.dlight.base import ScheduleRule
 
 from .apply import LAYOUT, ApplyRules, ApplyTuned, Tuned, found_layouts
+from .batches import Batches
 from .contraction import Contraction
 from .fusion import KeepApart, SizesFirst, prologues
 from .layout import channels_last
@@ -29,6 +30,7 @@ from .machine import Machine
 from .norms import Rows
 from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .staircase import Staircases
+from .tables import Tables
 from .tile_size import Layouts, operators
 from .winograd import WinogradTransform
 
@@ -71,10 +73,12 @@ def rules(step: str = STEPS[-1]) -> list[ScheduleRule]:
     taken = STEPS[: STEPS.index(step) + 1]
     if "tile" in taken:
         return [
+            Batches(),
             Contraction(epilogue="epilogue" in taken),
             Depthwise(),
             WinogradTransform(),
             Rows(),
+            Tables(),
             Reduction(),
             dlight.cpu.Reduction(),
             ElementWise(),

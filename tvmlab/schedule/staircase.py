@@ -43,7 +43,9 @@ class Staircases:
         scales = [is_const() for _ in range(4)]
         pattern = is_op("relax.qnn.requantize")(is_op("relax.add")(conv, bias), *scales)
 
-        def rewrite(expr: relax.Call, found: Any) -> relax.Expr:
+        def rewrite(expr: relax.Expr, found: Any) -> relax.Expr:
+            if not isinstance(expr, relax.Call):
+                return expr  # another name of a match, which is rewritten where it is bound
             made = _staircase(
                 found[x],
                 dialect.attributes(found[conv]),

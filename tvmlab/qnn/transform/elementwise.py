@@ -218,7 +218,7 @@ def _unrounded(site: Site) -> QuantizedValue:
 
 def _looked_up(site: Site, params: QuantParams) -> QuantizedValue:
     if site.name != "nn.leakyrelu":
-        return _table(site, site.name, site.call.args[0], {}, params)
+        return _table(site, site.name.removeprefix("nn."), site.call.args[0], {}, params)
     alpha = float(site.call.attrs.alpha)
     # The kernel rounds twice, and a larger slope would enlarge the first rounding.
     require(abs(alpha) <= 1, f"its slope is {alpha}")
@@ -417,7 +417,10 @@ def _concat_at(site: Site, params: QuantParams) -> QuantizedValue:
     return site.call_at("concatenate", operands, axis, params, params.dtype)
 
 
-_FUNCTIONS = [f"relax.{name}" for name in FUNCTIONS if name != "hardswish"]
+_OF_NN = ("gelu", "gelu_tanh", "silu")
+_FUNCTIONS = [
+    f"relax.{'nn.' * (name in _OF_NN)}{name}" for name in FUNCTIONS if name != "hardswish"
+]
 _CLIPS = ("relax.nn.relu", "relax.clip", "relax.maximum", "relax.minimum")
 RULES = {
     **dict.fromkeys(MOVES, Rule(_move, _move_at)),

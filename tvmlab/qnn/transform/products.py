@@ -171,22 +171,42 @@ def _batch_matmul(site: Site) -> QuantizedValue:
 def _batches(
     site: Site, x: QuantizedValue, w: QuantizedValue, a: list[int], b: list[int]
 ) -> relax.Expr:
-    """Multiply batches of matrices, with all leading axes combined into one."""
+    """Multiply batches of matrices; a matrix alone is a batch of one."""
+    if len(a) > 2:
+        w, turned = _before_transpose(site, w, len(b))
+        return _bind_product(site, "batch_matmul", x, w, {"transpose_b": turned})
 
-    def reshaped(expr: relax.Expr, before: list[int], after: list[int], dtype: str) -> relax.Expr:
-        if before == after:
-            return expr
+    def reshaped(expr: relax.Expr, after: list[int], dtype: str) -> relax.Expr:
         ty = relax.TensorType(after, dtype)
         return site.ctx.bind(relax.op.reshape(expr, after), ty, "batches")
 
-    batch = int(np.prod(a[:-2], dtype=np.int64))
-    lhs = reshaped(x.expr, a, [batch, *a[-2:]], x.dtype)
-    rhs = reshaped(w.expr, b, [batch, *b[-2:]], w.dtype)
-    x, w = replace(x, expr=lhs), replace(w, expr=rhs)
-    sums = [batch, a[-2], b[-1]]
-    ty, plain = relax.TensorType(sums, "int32"), {"transpose_b": False}
-    expr = _bind_product(site, "batch_matmul", x, w, plain, ty)
-    return reshaped(expr, sums, [*a[:-1], b[-1]], "int32")
+    x, w = (
+        replace(one, expr=reshaped(one.expr, [1, *shape], one.dtype))
+        for one, shape in ((x, a), (w, b))
+    )
+    sums = [a[0], b[1]]
+    ty, plain = relax.TensorType([1, *sums], "int32"), {"transpose_b": False}
+    return reshaped(_bind_product(site, "batch_matmul", x, w, plain, ty), sums, "int32")
+
+
+def _before_transpose(site: Site, w: QuantizedValue, rank: int) -> tuple[QuantizedValue, bool]:
+    """Return a second operand that was transposed with its numbers of a sum side by side again.
+
+    Also return whether it has to be multiplied transposed.
+    """
+    axes, source = list(range(rank)), w.expr
+    while reading.calls(call := site.ctx.calls.get(source), "permute_dims"):
+        own = list(range(rank))[::-1] if call.attrs.axes is None else call.attrs.axes
+        axes = [int(own[axis]) % rank for axis in axes]
+        source = call.args[0]
+    if axes[-2] != rank - 1:
+        return w, False
+    axes[-2:] = axes[-1], axes[-2]
+    if axes == sorted(axes):
+        return replace(w, expr=source), True
+    shape = known(reading.fixed_sizes(source.ty), _NO_SHAPE)
+    ty = relax.TensorType([shape[axis] for axis in axes], w.dtype)
+    return replace(w, expr=site.ctx.bind(relax.op.permute_dims(source, axes), ty, "turned")), True
 
 
 # Averages
