@@ -1,9 +1,9 @@
 """Attention over a paged key-value cache, as TIR functions for a CPU.
 
 TVM's own functions for CPUs have the same parameters, but compute one number at a time on one
-thread. Here, a thread has one key-value head of one sequence, and reads its keys once for all query
-heads that share them, a page at a time. The softmax is rescaled when a page has a larger score
-(Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+thread. Here, a thread has one key-value head of one sequence, and reads its keys and values once
+for all query heads that share them. A page stores its keys transposed, so that a vector has one
+number of each of its tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PAGE", "Attention"]
 
 #: Tokens of a page of the cache.
 PAGE = 16
-_LOWEST, _SMALLEST = -1e30, 1e-30
+_LOWEST = -1e30
 
 
 def _float(value: float) -> Any:
@@ -54,10 +54,6 @@ class Attention:
     size: int
     theta: float
     machine: Machine
-
-    @property
-    def _lanes(self) -> int:
-        return math.gcd(self.size, self.machine.lanes("float32"))
 
     def rotate(self) -> tirx.PrimFunc:
         """Return the function that splits queries, keys and values, and rotates the first two."""
@@ -103,15 +99,34 @@ class Attention:
         def body(build: _Function) -> None:
             tokens = T.int32()
             pages = self._pages(build)
-            new = [build.tensor(name, (tokens, self.kv_heads, self.size)) for name in "kv"]
+            k, v = (build.tensor(name, (tokens, self.kv_heads, self.size)) for name in "kv")
             place = build.tensor("place", (tokens,), "int32")
             with T.serial(0, tokens) as row, T.serial(0, self.kv_heads) as h:
                 page, slot = tirx.floordiv(place[row], PAGE), tirx.floormod(place[row], PAGE)
-                for which, source in enumerate(new):
-                    with T.vectorized(0, self.size) as i:
-                        T.buffer_store(pages, source[row, h, i], [page, which, h, slot, i])
+                with T.serial(0, self.size) as i:
+                    T.buffer_store(pages, k[row, h, i], [page, 0, h, *self._key(i, slot)])
+                with T.vectorized(0, self.size) as i:
+                    T.buffer_store(pages, v[row, h, i], [page, 1, h, slot, i])
 
         return _function("append", body)
+
+    def copy(self) -> tirx.PrimFunc:
+        """Return the function that copies a page; its tokens after `count` are overwritten."""
+
+        def body(build: _Function) -> None:
+            pages = self._pages(build)
+            source, target = (build.scalar(name, "int64") for name in ("source", "target"))
+            build.scalar("count", "int64")
+            with T.grid(2, self.kv_heads, PAGE) as (which, h, t), T.vectorized(0, self.size) as i:
+                place = [which, h, t, i]
+                T.buffer_store(pages, pages[source, *place], [target, *place])
+
+        return _function("copy", body)
+
+    def _key(self, i: Any, t: Any) -> tuple[Any, Any]:
+        """Return the place of a key's number in its page, whose keys are stored transposed."""
+        place = i * PAGE + t
+        return tirx.floordiv(place, self.size), tirx.floormod(place, self.size)
 
     def decode(self) -> tirx.PrimFunc:
         """Return the attention of one new token per sequence to all pages of the sequence."""
@@ -121,13 +136,13 @@ class Attention:
             q = build.tensor("q", (batch, self.heads, self.size))
             pages, first, table, last = self._paged(build, batch)
             build.tensor("rotated", (batch,), "int32")
-            outputs, scale = self._results(build, batch)[:2]
+            out, lse, scale, _ = self._results(build, batch)
             with T.parallel(0, batch * self.kv_heads) as index:
                 b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
-                many = T.bind(first[b + 1] - first[b])
-                length = T.bind(tirx.Select(many > 0, (many - 1) * PAGE + last[b], 0))
-                read = _paged_reader(pages, table, first[b], h)
-                self._attend(build, q, b, h, length, read, outputs, scale)
+                length, key, value = self._read(pages, first, table, last, b, h)
+                scores = self._scores(length)
+                limit = T.bind(length)
+                self._attend(build, q, b, h, limit, key, value, scores, scale, out, lse)
 
         return _function("decode_attention", body)
 
@@ -140,16 +155,15 @@ class Attention:
             start = build.tensor("start", (batch + 1,), "int32")
             pages, first, table, last = self._paged(build, batch)
             build.tensor("rotated", (tokens,), "int32")
-            outputs, scale, causal = self._results(build, tokens, causal=True)
+            out, lse, scale, causal = self._results(build, tokens, causal=True)
             with T.parallel(0, batch * self.kv_heads) as index:
                 b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
-                many = T.bind(first[b + 1] - first[b])
-                length = T.bind(tirx.Select(many > 0, (many - 1) * PAGE + last[b], 0))
-                read = _paged_reader(pages, table, first[b], h)
+                length, key, value = self._read(pages, first, table, last, b, h)
+                scores = self._scores(length)
                 with T.serial(0, start[b + 1] - start[b]) as i:
-                    after = length - (start[b + 1] - start[b]) + i + 1
+                    row, after = start[b] + i, length - (start[b + 1] - start[b]) + i + 1
                     limit = T.bind(tirx.Select(causal > 0, after, length))
-                    self._attend(build, q, start[b] + i, h, limit, read, outputs, scale)
+                    self._attend(build, q, row, h, limit, key, value, scores, scale, out, lse)
 
         return _function("cross_attention", body)
 
@@ -164,18 +178,36 @@ class Attention:
             begin = build.tensor("begin", (batch + 1,), "int32")
             build.tensor("rotated", (tokens,), "int32")
             build.tensor("offset", (batch,), "int32")
-            outputs, scale, causal = self._results(build, tokens, causal=True)
+            out, lse, scale, causal = self._results(build, tokens, causal=True)
             with T.parallel(0, batch * self.kv_heads) as index:
                 b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
-                length = T.bind(begin[b + 1] - begin[b])
+                length = begin[b + 1] - begin[b]
+                scores = self._scores(length)
+                rows = tirx.ceildiv(length, PAGE) * PAGE * self.size
+                turned = T.alloc_buffer((rows,), "float32", layout=None)
 
-                def read(page: Any, which: int, t: Any, i: Any) -> Any:
-                    return (k, v)[which][begin[b] + page * PAGE + t, h, i]
+                def place(page: Any, i: Any, t: Any) -> Any:
+                    return (page * self.size + i) * PAGE + t
 
+                with T.serial(0, length) as t, T.serial(0, self.size) as i:
+                    to = place(tirx.floordiv(t, PAGE), i, tirx.floormod(t, PAGE))
+                    T.buffer_store(turned, k[begin[b] + t, h, i], [to])
                 with T.serial(0, start[b + 1] - start[b]) as i:
-                    after = length - (start[b + 1] - start[b]) + i + 1
+                    row, after = start[b] + i, length - (start[b + 1] - start[b]) + i + 1
                     limit = T.bind(tirx.Select(causal > 0, after, length))
-                    self._attend(build, q, start[b] + i, h, limit, read, outputs, scale)
+                    self._attend(
+                        build,
+                        q,
+                        row,
+                        h,
+                        limit,
+                        lambda *at: turned[place(*at)],
+                        lambda page, t, i: v[begin[b] + page * PAGE + t, h, i],
+                        scores,
+                        scale,
+                        out,
+                        lse,
+                    )
 
         return _function("self_attention", body)
 
@@ -198,7 +230,27 @@ class Attention:
         mask = build.scalar("causal", "int32") if causal else None
         build.scalar("mode", "int32")
         scale = [build.scalar(name, "float32") for name in ("rope_scale", "rope_theta", "scale")]
-        return (out, lse), scale[-1], mask
+        return out, lse, scale[-1], mask
+
+    def _read(self, pages: Any, first: Any, table: Any, last: Any, b: Any, h: Any) -> Any:
+        """Return a sequence's length, and how to read its keys and values."""
+        many = first[b + 1] - first[b]
+        length = tirx.Select(many > 0, (many - 1) * PAGE + last[b], 0)
+
+        def key(page: Any, i: Any, t: Any) -> Any:
+            return pages[table[first[b] + page], 0, h, *self._key(i, t)]
+
+        def value(page: Any, t: Any, i: Any) -> Any:
+            return pages[table[first[b] + page], 1, h, t, i]
+
+        return length, key, value
+
+    def _scores(self, length: Any) -> Any:
+        """Allocate the scores of the query heads that share a key-value head."""
+        # TVM allocates before it binds variables, so that `length` must not be one.
+        group = self.heads // self.kv_heads
+        shape = (group, tirx.ceildiv(length, PAGE) * PAGE)
+        return T.alloc_buffer(shape, "float32", layout=None)
 
     def _attend(
         self,
@@ -207,80 +259,82 @@ class Attention:
         row: Any,
         h: Any,
         limit: Any,
-        read: Callable[[Any, int, Any, Any], Any],
-        outputs: tuple[Any, Any],
+        key: Callable[[Any, Any, Any], Any],
+        value: Callable[[Any, Any, Any], Any],
+        scores: Any,
         scale: Any,
+        out: Any,
+        lse: Any,
     ) -> None:
         """Attend from one token to `limit` keys, with the query heads that share a head."""
-        group, lanes, (out, lse) = self.heads // self.kv_heads, self._lanes, outputs
-        chunks = self.size // lanes
-        most, total, shrink = (build.local(count) for count in (group, group, 1))
-        sums, score, part = build.local(group * self.size), build.local(PAGE), build.local(lanes)
+        group, size = self.heads // self.kv_heads, self.size
+        lanes = math.gcd(size, self.machine.lanes("float32"))
+        part, most, total = (build.local(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
+        sums, inverse, highest = build.local(group * size), build.local(group), build.local(1)
+        _fill(most, group * PAGE, _LOWEST)
+        with T.serial(0, tirx.ceildiv(limit, PAGE)) as page:
+            _fill(part, 2 * group * PAGE, 0)
+            # Even and odd numbers apart, because each sum waits for the one before.
+            with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd, T.unroll(0, group) as g:
+                i, first = half * 2 + odd, (odd * group + g) * PAGE
+                with T.vectorized(0, PAGE) as t:
+                    more = q[row, h * group + g, i] * key(page, i, t)
+                    T.buffer_store(part, part[first + t] + more, [first + t])
+            with T.unroll(0, group) as g:
+                with T.vectorized(0, PAGE) as t:
+                    place = g * PAGE + t
+                    score = (part[place] + part[group * PAGE + place]) * scale
+                    score = tirx.Select(page * PAGE + t < limit, score, _float(_LOWEST))
+                    T.buffer_store(scores, score, [g, page * PAGE + t])
+                with T.vectorized(0, PAGE) as t:
+                    place = g * PAGE + t
+                    score = tirx.max(most[place], scores[g, page * PAGE + t])
+                    T.buffer_store(most, score, [place])
         with T.serial(0, group) as g:
-            T.buffer_store(most, _float(_LOWEST), [g])
-            T.buffer_store(total, _float(0), [g])
-            with T.vectorized(0, self.size) as i:
-                T.buffer_store(sums, _float(0), [g * self.size + i])
-        with T.serial(0, tirx.ceildiv(limit, PAGE)) as page, T.serial(0, group) as g:
-            count = T.bind(tirx.min(PAGE, limit - page * PAGE))
-            with T.vectorized(0, PAGE) as t:
-                T.buffer_store(score, _float(_LOWEST), [t])
-            with T.serial(0, count) as t:
-                with T.vectorized(0, lanes) as i:
-                    T.buffer_store(part, _float(0), [i])
-                with T.unroll(0, chunks) as c, T.vectorized(0, lanes) as i:
-                    product = q[row, h * group + g, c * lanes + i] * read(page, 0, t, c * lanes + i)
-                    T.buffer_store(part, part[i] + product, [i])
-                width = lanes
-                while width % 2 == 0:  # add the halves of the vector
-                    width //= 2
-                    with T.vectorized(0, width) as i:
-                        T.buffer_store(part, part[i] + part[width + i], [i])
-                for i in range(1, width):
-                    T.buffer_store(part, part[0] + part[i], [0])
-                T.buffer_store(score, part[0] * scale, [t])
-            T.buffer_store(shrink, most[g], [0])
+            T.buffer_store(highest, _float(_LOWEST), [0])
             with T.serial(0, PAGE) as t:
-                T.buffer_store(most, tirx.max(most[g], score[t]), [g])
-            _exponential(score, lambda t: score[t] - most[g], PAGE)
-            _exponential(shrink, lambda _: shrink[0] - most[g], 1)
-            T.buffer_store(total, total[g] * shrink[0], [g])
-            with T.serial(0, count) as t:
-                T.buffer_store(total, total[g] + score[t], [g])
-            with T.unroll(0, chunks) as c:
-                with T.vectorized(0, lanes) as i:
-                    before = sums[g * self.size + c * lanes + i]
-                    T.buffer_store(part, before * shrink[0], [i])
-                with T.serial(0, count) as t, T.vectorized(0, lanes) as i:
-                    more = score[t] * read(page, 1, t, c * lanes + i)
-                    T.buffer_store(part, part[i] + more, [i])
-                with T.vectorized(0, lanes) as i:
-                    T.buffer_store(sums, part[i], [g * self.size + c * lanes + i])
-        with T.serial(0, group) as g:
-            # Without any key, the result is zero, and the sum of exponentials too.
-            whole = tirx.max(total[g], _float(_SMALLEST))
-            with T.vectorized(0, self.size) as i:
-                T.buffer_store(out, sums[g * self.size + i] / whole, [row, h * group + g, i])
-            log = (most[g] + tirx.log(whole)) * _float(math.log2(math.e))
+                T.buffer_store(highest, tirx.max(highest[0], most[g * PAGE + t]), [0])
+            _fill(total, PAGE, 0)
+            with T.serial(0, tirx.ceildiv(limit, PAGE)) as page:
+                _exponential(scores, lambda t: (g, page * PAGE + t), highest[0])
+                with T.vectorized(0, PAGE) as t:
+                    T.buffer_store(total, total[t] + scores[g, page * PAGE + t], [t])
+            with T.serial(1, PAGE) as t:
+                T.buffer_store(total, total[0] + total[t], [0])
+            # Without any key, the results are zero.
+            whole = tirx.Select(limit > 0, total[0], _float(1))
+            T.buffer_store(inverse, _float(1) / whole, [g])
+            log = (highest[0] + tirx.log(whole)) * _float(math.log2(math.e))
             T.buffer_store(lse, log, [row, h * group + g])
+        _fill(sums, group * size, 0)
+        with T.serial(0, tirx.ceildiv(limit, PAGE)) as page:
+            count = T.bind(tirx.min(PAGE, limit - page * PAGE))
+            with T.serial(0, count) as t, T.unroll(0, size // lanes) as c:
+                first = c * lanes
+                with T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
+                    more = scores[g, page * PAGE + t] * value(page, t, first + i)
+                    place = g * size + first + i
+                    T.buffer_store(sums, sums[place] + more, [place])
+        with T.serial(0, group) as g, T.vectorized(0, size) as i:
+            T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
 
 
-def _paged_reader(pages: Any, table: Any, first: Any, h: Any) -> Callable[..., Any]:
-    """Return the function that reads a key (0) or value (1) of a sequence's page."""
-    return lambda page, which, t, i: pages[table[first + page], which, h, t, i]
+def _fill(buffer: Any, count: int, number: float) -> None:
+    with T.vectorized(0, count) as i:
+        T.buffer_store(buffer, _float(number), [i])
 
 
-def _exponential(target: Any, value: Callable[[Any], Any], lanes: int) -> None:
-    """Store the exponentials of a vector."""
+def _exponential(scores: Any, place: Callable[[Any], Any], highest: Any) -> None:
+    """Replace the scores of a page by the exponentials of their distance to the highest one."""
     lane, buffers = tirx.Var("lane", "int32"), list[Any]()
-    store = tirx.BufferStore(target, tirx.exp(value(lane)), [lane])
-    made = stores(store, lanes, lane, buffers)
+    value = tirx.exp(tirx.BufferLoad(scores, [*place(lane)]) - highest)
+    made = stores(tirx.BufferStore(scores, value, [*place(lane)]), PAGE, lane, buffers)
     for buffer in buffers:
         T.add_to_parent(tirx.AllocBuffer(buffer))
     for each in made:
         own = tirx.Var("lane", "int32")
         body = replaced(each, [(lane, own)])
-        T.add_to_parent(tirx.For(own, 0, lanes, tirx.ForKind.VECTORIZED, body))
+        T.add_to_parent(tirx.For(own, 0, PAGE, tirx.ForKind.VECTORIZED, body))
 
 
 class _Function:

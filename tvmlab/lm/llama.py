@@ -24,13 +24,12 @@ from tvm.relax.frontend.nn.llm.kv_cache import (
     PagedKVCache,
     RopeMode,
     _compact_kv_copy_cpu,
-    _copy_single_page_cpu,
     _kv_cache_debug_get_kv,
     _merge_state_inplace_cpu,
 )
 
 from ..errors import ModelError
-from .kernels import PAGE, Attention
+from .kernels import Attention
 from .linear import Format, Linear
 
 __all__ = ["Config", "Decoder", "checked"]
@@ -281,7 +280,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
             *[none] * 5,  # sliding windows, trees of tokens, latent attention
             relax.Tuple([added(_merge_state_inplace_cpu("float32"), "lm_merge")]),
             added(attention.rotate(), "lm_rotate"),
-            added(_copy_single_page_cpu(shared, PAGE, size, "float32"), "lm_copy_page"),
+            added(attention.copy(), "lm_copy"),
             added(_kv_cache_debug_get_kv(layers, shared, size, "float32"), "lm_debug"),
             added(_compact_kv_copy_cpu(shared, size, "float32"), "lm_compact"),
         ]
