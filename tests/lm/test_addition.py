@@ -31,7 +31,7 @@ def test_it_adds_numbers_that_it_never_saw(quantize: str | None) -> None:
 def test_it_is_the_model_that_pytorch_trained() -> None:
     weights = safetensors.read(addition.WEIGHTS)
     exact = {name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()}
-    assert training.SIZES == json.loads(addition.CONFIG.read_text())
+    assert json.loads(addition.CONFIG.read_text()) == training.SIZES
     assert sum(array.size for array in weights.values()) < 2_000_000
     assert addition.WEIGHTS.stat().st_size < 2_000_000
     assert training.accuracy(exact, addition.held_out(500, seed=2)) >= 0.99

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tvm import tirx
 
 from tests.lm.reference import TINY, logits, random_weights
 from tvmlab import lm
@@ -93,6 +94,7 @@ def test_quantized_weights_are_the_float_weights_that_they_stand_for(kind: str, 
         {"num_key_value_heads": 6, "rope_theta": 500000.0, "rms_norm_eps": 1e-5},
         {"num_key_value_heads": 1, "head_dim": 16, "tie_word_embeddings": True},
         {"head_dim": 6, "hidden_size": 100, "intermediate_size": 77, "vocab_size": 5},
+        {"hidden_size": 320, "intermediate_size": 1024, "num_hidden_layers": 1},
     ],
 )
 def test_other_sizes(change: dict[str, Any]) -> None:
@@ -218,7 +220,7 @@ def test_weights_that_do_not_belong_to_the_model() -> None:
     small = replace(TINY, intermediate_size=100)
     with pytest.raises(ModelError, match="multiple of 32"):
         lm.load(random_weights(small), small, quantize="int4")
-    with pytest.raises(InputError, match="quantize is 'int3'"):
+    with pytest.raises(InputError, match="quantize='int3'"):
         lm.load(WEIGHTS, TINY, quantize="int3")
     with pytest.raises(InputError, match="without a configuration"):
         lm.load(WEIGHTS)
@@ -236,3 +238,16 @@ def test_the_products_get_the_schedule_of_contractions(tiny: lm.LanguageModel) -
     products = [row for row in rows if row and "product" in row[0]]
     assert len(products) == 8
     assert {row[-1] for row in products} == {"Contraction"}
+
+
+@pytest.mark.parametrize(("size", "fetches"), [(64, False), (1024, True)])
+def test_a_large_product_prefetches_its_next_block(size: int, fetches: bool) -> None:
+    config = replace(TINY, hidden_size=size, num_hidden_layers=1)
+    target = {"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2}
+    scheduled = lm.load(random_weights(config), config, target=target).scheduled
+    products = [func for name, func in scheduled.functions_items() if "product" in str(name)]
+    of_prompts = [one for one in products if not isinstance(one.params[0].shape[0], tirx.IntImm)]
+    assert len(of_prompts) == 4
+    # The number of tiles is known only at run time, and only the first tiles prefetch. The last
+    # product has few weights.
+    assert sum("llvm.prefetch" in str(func) for func in of_prompts) == (3 if fetches else 0)

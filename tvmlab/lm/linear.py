@@ -8,6 +8,7 @@ float32 in registers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..errors import ModelError
 from ..schedule.apply import SCHEDULED
 from ..schedule.compute import contraction, padded, round_up, sizes
 from ..schedule.machine import Machine
-from ..schedule.tile_size import Tile
+from ..schedule.tile_size import STACK, Tile
 
 __all__ = ["GROUP", "Format", "Linear"]
 
@@ -48,14 +49,14 @@ class Format:
 
     @property
     def tile(self) -> int:
-        """Outputs of a block: the vectors of a tile that leaves registers for six rows or more."""
-        return self.machine.lanes("float32") * (4 if self.machine.registers > 16 else 2)
+        """Outputs of a block: two vectors."""
+        return 2 * self.machine.lanes("float32")
 
     @property
     def rows(self) -> int:
-        """Rows of a tile of several tokens."""
-        vectors = self.tile // self.machine.lanes("float32")
-        return max(1, (self.machine.registers - vectors - 2) // vectors)
+        """Tokens of a tile, whose sums stay in registers while the next block is prefetched."""
+        most = STACK // (2 * self.machine.vector_bytes) - 1
+        return max(1, min(most, (self.machine.registers - 4) // 2))
 
     def shapes(self, outputs: int, inputs: int) -> list[tuple[tuple[int, ...], str]]:
         """Return the shapes and dtypes of the arrays that hold a weight."""
@@ -136,17 +137,18 @@ class Linear(nn.Module):  # type: ignore[misc]
     def _product(self, x: te.Tensor, weight: te.Tensor, *scale: te.Tensor) -> te.Tensor:
         """Multiply in tiles of several tokens, which `tvmlab.schedule.Contraction` schedules."""
         rows, tile = sizes(x.shape)[0], self.form.tile
-        columns = 1 if rows == 1 else self.form.rows
+        columns, channels = (1, tile * self._streams) if rows == 1 else (self.form.rows, tile)
         data = padded(x, [0, 0], [round_up(rows, columns) - rows, 0])
 
         def number(_: Any, o: Any, k: Any) -> Any:
             block, lane = o // tile, o % tile
             if self.form.kind == "float32":
                 return weight(block, k, lane)
+            # The weight comes last, because the schedule takes the last operand for it.
             factor = scale[0](block, k // GROUP, lane)
             if self.form.kind == "int8":
-                return weight(block, k, lane).astype("float32") * factor
-            return _nibble(weight(block, k // _WORD, lane), k % _WORD) * factor
+                return factor * weight(block, k, lane).astype("float32")
+            return factor * _nibble(weight(block, k // _WORD, lane), k % _WORD)
 
         sums = contraction(
             data,
@@ -156,7 +158,7 @@ class Linear(nn.Module):  # type: ignore[misc]
             taps=(),
             inputs=self.inputs,
             channels=self.outputs,
-            tile=Tile(1, columns, tile),
+            tile=Tile(1, columns, channels),
             dtype="float32",
             operator=f"lm product {self.outputs}x{self.inputs} {self.form.kind}, {rows} rows",
         )
@@ -164,12 +166,8 @@ class Linear(nn.Module):  # type: ignore[misc]
 
     def _single(self) -> tirx.PrimFunc:
         """Return the product of one token with quantized weights."""
-        tile, steps = self.form.tile, self.inputs // GROUP
-        blocks, (_, (scales, _)) = (
-            -(-self.outputs // tile),
-            self.form.shapes(self.outputs, self.inputs),
-        )
-        shape, dtype = self.form.shapes(self.outputs, self.inputs)[0]
+        tile, steps, many = self.form.tile, self.inputs // GROUP, self._streams
+        (shape, dtype), (scales, _) = self.form.shapes(self.outputs, self.inputs)
         with IRBuilder() as builder:
             with T.prim_func(s_tir=True):
                 T.func_attr({SCHEDULED: True, "tirx.noalias": True})
@@ -177,33 +175,50 @@ class Linear(nn.Module):  # type: ignore[misc]
                 def tensor(name: str, shape: Any, dtype: str = "float32") -> Any:
                     return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None)
 
+                def clear(buffer: Any) -> None:
+                    with T.vectorized(0, tile) as o:
+                        T.buffer_store(buffer, tirx.const(0, "float32"), [o])
+
                 x, weight = tensor("x", (1, self.inputs)), tensor("weight", shape, dtype)
                 scale, out = tensor("scale", scales), tensor("out", (1, self.outputs))
-                with T.parallel(0, blocks) as block:
+                with T.parallel(0, shape[0] // many) as index:
                     total, part = (
-                        T.alloc_buffer((tile,), "float32", scope="local", layout=None)
+                        [
+                            T.alloc_buffer((tile,), "float32", scope="local", layout=None)
+                            for _ in range(many)
+                        ]
                         for _ in range(2)
                     )
-                    with T.vectorized(0, tile) as o:
-                        T.buffer_store(total, tirx.const(0, "float32"), [o])
+                    blocks = [index * many + stream for stream in range(many)]
+                    for each in total:
+                        clear(each)
                     with T.serial(0, steps) as group:
-                        with T.vectorized(0, tile) as o:
-                            T.buffer_store(part, tirx.const(0, "float32"), [o])
+                        for each in part:
+                            clear(each)
                         for k in range(GROUP):
+                            for block, sums in zip(blocks, part, strict=True):
+                                with T.vectorized(0, tile) as o:
+                                    if dtype == "int8":
+                                        number = weight[block, group * GROUP + k, o]
+                                        value = number.astype("float32")
+                                    else:
+                                        at = group * (GROUP // _WORD) + k // _WORD
+                                        value = _nibble(weight[block, at, o], k % _WORD)
+                                    more = x[0, group * GROUP + k] * value
+                                    T.buffer_store(sums, sums[o] + more, [o])
+                        for block, sums, whole in zip(blocks, part, total, strict=True):
                             with T.vectorized(0, tile) as o:
-                                if dtype == "int8":
-                                    value = weight[block, group * GROUP + k, o].astype("float32")
-                                else:
-                                    word = weight[block, group * (GROUP // _WORD) + k // _WORD, o]
-                                    value = _nibble(word, k % _WORD)
-                                more = x[0, group * GROUP + k] * value
-                                T.buffer_store(part, part[o] + more, [o])
-                        with T.vectorized(0, tile) as o:
-                            more = part[o] * scale[block, group, o]
-                            T.buffer_store(total, total[o] + more, [o])
-                    with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
-                        T.buffer_store(out, total[o], [0, block * tile + o])
+                                more = sums[o] * scale[block, group, o]
+                                T.buffer_store(whole, whole[o] + more, [o])
+                    for block, whole in zip(blocks, total, strict=True):
+                        with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
+                            T.buffer_store(out, whole[o], [0, block * tile + o])
             return builder.get()
+
+    @property
+    def _streams(self) -> int:
+        """Blocks that a thread reads at once: memory delivers four streams faster than one."""
+        return math.gcd(-(-self.outputs // self.form.tile), 4)
 
 
 def _nibble(word: Any, place: Any) -> Any:

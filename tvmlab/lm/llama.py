@@ -225,13 +225,20 @@ class Decoder(nn.Module):  # type: ignore[misc]
         self.head = Linear(config.vocab_size, config.hidden_size, form)
 
     def prefill(self, tokens: nn.Tensor, rows: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
-        """Return the logits of some of the new tokens, which belong to any sequences."""
-        x = _rows(self.norm(self._hidden(tokens, cache)), rows, "last")
-        return self.head(x)
+        """Return the last numbers of some of the new tokens, which belong to any sequences."""
+        return _rows(self._hidden(tokens, cache), rows, "last")
+
+    def logits(self, last: nn.Tensor) -> nn.Tensor:
+        """Return the logits that follow from the result of `prefill`."""
+        return self.head(self.norm(last))
+
+    def logits_of_one(self, last: nn.Tensor) -> nn.Tensor:
+        """Return the logits of a single sequence."""
+        return self.logits(last)
 
     def decode(self, tokens: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
         """Return the logits of a single new token."""
-        return self.head(self.norm(self._hidden(tokens, cache)))
+        return self.logits(self._hidden(tokens, cache))
 
     def _hidden(self, tokens: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
         x = _rows(self.embedding, tokens, "embedding")
@@ -290,7 +297,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
 
     def module(self) -> tuple[tvm.ir.IRModule, list[str]]:
         """Export the functions; return the module and the names of its parameters in order."""
-        cache = nn.spec.Object(object_type=PagedKVCache)
+        cache, hidden = nn.spec.Object(object_type=PagedKVCache), self.config.hidden_size
         packed = {"param_mode": "packed", "effect_mode": "none"}
         sizes = dict.fromkeys(("sequences", "total", "chunk", "page", "window"), int)
         spec = {
@@ -302,6 +309,9 @@ class Decoder(nn.Module):  # type: ignore[misc]
                 "$": packed,
             },
             "decode": {"tokens": nn.spec.Tensor([1], "int32"), "cache": cache, "$": packed},
+            "logits": {"last": nn.spec.Tensor(["m", hidden], "float32"), "$": packed},
+            # A product of one row alone needs no rows that fill a tile.
+            "logits_of_one": {"last": nn.spec.Tensor([1, hidden], "float32"), "$": packed},
         }
         mod, parameters = self.export_tvm(spec)
         for name in spec:  # passes keep functions with a public name

@@ -76,7 +76,7 @@ def load(
         raise InputError("arrays come without a configuration", fix="pass config=lm.Config(...)")
     sizes = config if isinstance(config, Config) else Config.read(config)
     if quantize not in _KINDS:
-        raise InputError(f"quantize is {quantize!r}", fix='pass "int8", "int4" or nothing')
+        raise InputError(f"quantize={quantize!r} is unknown", fix='pass "int8", "int4" or nothing')
     made = as_target(target)
     if made.kind.name != "llvm":
         what = f"the attention is written for CPUs, but the target is {made.kind.name}"
@@ -97,7 +97,10 @@ class LanguageModel:
     target : tvm.target.Target
         The target that the decoder was compiled for.
     vm_executable : tvm.relax.VMExecutable
-        Upstream's object, with the functions ``create``, ``prefill`` and ``decode``.
+        Upstream's object, with the functions ``create``, ``prefill``, ``decode`` and
+        ``logits``.
+    scheduled : tvm.ir.IRModule
+        The decoder after the passes from operators to scheduled loops.
     """
 
     def __init__(
@@ -113,9 +116,9 @@ class LanguageModel:
         to_loops, to_code = passes(target)
         try:
             with target:
-                self._scheduled = tvm.transform.Sequential(to_loops)(mod)
+                self.scheduled = tvm.transform.Sequential(to_loops)(mod)
                 pipeline = tvm.transform.Sequential(to_code)
-                built = relax.build(self._scheduled, target, relax_pipeline=pipeline)
+                built = relax.build(self.scheduled, target, relax_pipeline=pipeline)
         except TvmlabError:
             raise
         except Exception as error:  # passes and code generators raise many classes
@@ -140,7 +143,7 @@ class LanguageModel:
 
     def summary(self) -> Summary:
         """Return the rule that scheduled each function."""
-        return Summary.of(self._scheduled)
+        return Summary.of(self.scheduled)
 
     def session(self, sequences: int = 1, length: int | None = None) -> Session:
         """Start a cache for a number of sequences of at most `length` tokens each.
@@ -148,7 +151,7 @@ class LanguageModel:
         Raises
         ------
         InputError
-            A number is not positive, or the decoder has no positions for so many tokens.
+            A number is not positive, or the decoder has too few positions.
         TargetError
             This machine cannot run code for the target.
         """
@@ -249,6 +252,7 @@ class Session:
         self._lengths: dict[int, int] = {}
         self._next = 0
         self._prefill, self._decode = machine["prefill"], machine["decode"]
+        self._logits, self._logits_of_one = machine["logits"], machine["logits_of_one"]
         state = (
             tvm.get_global_func(f"vm.builtin.kv_state_{name}")
             for name in ("add_sequence", "remove_sequence", "begin_forward", "end_forward")
@@ -266,7 +270,7 @@ class Session:
         return number
 
     def free(self, number: int) -> None:
-        """Remove a sequence; `InputError` if there is none of this number, or no longer."""
+        """Remove a sequence; `InputError` if the number is unknown or was freed."""
         self._known(number, "Session.free")
         self._remove(self._cache, number)
         del self._lengths[number]
@@ -313,7 +317,9 @@ class Session:
             logits = self._decode(given, self._cache, self._parameters)
         else:
             rows = tvm.runtime.tensor(np.cumsum(lengths, dtype=np.int32) - 1)
-            logits = self._prefill(given, rows, self._cache, self._parameters)
+            last = self._prefill(given, rows, self._cache, self._parameters)
+            head = self._logits_of_one if len(numbers) == 1 else self._logits
+            logits = head(last, self._parameters)
         self._end(self._cache)
         for number, count in zip(numbers, lengths, strict=True):
             self._lengths[number] += count

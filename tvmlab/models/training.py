@@ -151,7 +151,7 @@ def train(
         optimizer.step()
         schedule.step()
         if note and step % 100 == 0:
-            note(step, float(loss))
+            note(step, float(loss.detach()))
     return {name: tensor.detach() for name, tensor in weights.items()}
 
 
