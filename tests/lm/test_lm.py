@@ -149,6 +149,12 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
         with pytest.raises(InputError, match=message):
             session.extend(numbers, tokens)  # type: ignore[arg-type]
         assert session.tokens(one) == session.tokens(two) == 0
+    with pytest.raises(InputError, match="0 sequences of 20 tokens"):
+        tiny.session(0, 20)
+    with pytest.raises(InputError, match="1 sequences of 513 tokens"):
+        tiny.session(1, 513)
+    with pytest.raises(InputError, match="too large"):
+        tiny.session(10**6, 512)
     with pytest.raises(InputError, match="holds 2 sequences"):
         session.add()
     session.free(two)

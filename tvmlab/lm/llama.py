@@ -210,13 +210,11 @@ class Decoder(nn.Module):  # type: ignore[misc]
         The sizes.
     form : Format
         How the weights of the products are stored.
-    target : tvm.target.Target
-        Of kind ``llvm``.
     """
 
-    def __init__(self, config: Config, form: Format, target: tvm.target.Target) -> None:
+    def __init__(self, config: Config, form: Format) -> None:
         super().__init__()
-        self.config, self.form, self.target = config, form, target
+        self.config, self.form = config, form
         self.embedding = nn.Parameter((config.vocab_size, config.hidden_size))
         self.layers = nn.ModuleList(
             [_Layer(config, form, number) for number in range(config.num_hidden_layers)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,8 @@ class LanguageModel:
         How the weights of the products are stored: ``"float32"``, ``"int8"`` or ``"int4"``.
     target : tvm.target.Target
         The target that the decoder was compiled for.
+    bytes : int
+        Bytes of all parameters.
     vm_executable : tvm.relax.VMExecutable
         Upstream's object, with the functions ``create``, ``prefill``, ``decode`` and
         ``logits``.
@@ -111,7 +114,9 @@ class LanguageModel:
         target: tvm.target.Target,
     ) -> None:
         self.config, self.kind, self.target = config, kind, target
-        decoder = Decoder(config, Format(kind, Machine.of(target)), target)
+        decoder = Decoder(config, Format(kind, Machine.of(target)))
+        packed = decoder.packed(weights)
+        self.bytes = sum(array.nbytes for array in packed.values())
         mod, names = decoder.module()
         to_loops, to_code = passes(target)
         try:
@@ -125,21 +130,14 @@ class LanguageModel:
             what = f"TVM could not compile the decoder: {telling(error)}"
             raise CompileError(what, where=f"target {target}") from error
         self.vm_executable = built
-        packed = decoder.packed(weights)
         self._parameters = [tvm.runtime.tensor(packed.pop(name)) for name in names]
         self._machine: Any = None
+        # Two threads that use one virtual machine at once would crash the process.
+        self.one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
-        size, where = f"{self.bytes / 1e6:,.1f} MB", self.target.kind.name
-        return (
-            f"LanguageModel({self.config.num_hidden_layers} layers, {self.kind}, {size}, {where})"
-        )
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all parameters."""
-        sizes = (tensor.numpy().nbytes for tensor in self._parameters)
-        return sum(sizes)
+        layers = self.config.num_hidden_layers
+        return f"LanguageModel({layers} layers, {self.kind}, {self.bytes / 1e6:,.1f} MB)"
 
     def summary(self) -> Summary:
         """Return the rule that scheduled each function."""
@@ -160,6 +158,11 @@ class LanguageModel:
         if not 0 < length <= most or sequences < 1:
             what = f"{sequences} sequences of {length} tokens were asked for"
             raise InputError(what, where="session", fix=f"pass 1 to {most} tokens per sequence")
+        shared, size = self.config.num_key_value_heads, self.config.head_dim
+        # The kernels count the numbers of a layer's pages in int32.
+        if sequences * -(-length // PAGE) * PAGE * 2 * shared * size >= 1 << 31:
+            what = f"a cache for {sequences} sequences of {length} tokens is too large"
+            raise InputError(what, where="session", fix="start several smaller sessions")
         if self._machine is None:
             if absent := missing_features(self.target):
                 what = f"this machine cannot run the decoder: it lacks {absent}"
@@ -310,20 +313,22 @@ class Session:
             self._checked(number, new, where)
         lengths = [len(new) for new in tokens]
         flat = np.concatenate([np.asarray(new, np.int32) for new in tokens])
-        ids = Shape([*numbers])
-        self._begin(self._cache, ids, Shape(lengths))
-        given = tvm.runtime.tensor(flat)
-        if len(flat) == 1:
-            logits = self._decode(given, self._cache, self._parameters)
-        else:
-            rows = tvm.runtime.tensor(np.cumsum(lengths, dtype=np.int32) - 1)
-            last = self._prefill(given, rows, self._cache, self._parameters)
-            head = self._logits_of_one if len(numbers) == 1 else self._logits
-            logits = head(last, self._parameters)
-        self._end(self._cache)
+        rows = np.cumsum(lengths, dtype=np.int32) - 1
+        with self._model.one_at_a_time:
+            self._begin(self._cache, Shape([*numbers]), Shape(lengths))
+            logits = self._run(tvm.runtime.tensor(flat), tvm.runtime.tensor(rows))
+            self._end(self._cache)
         for number, count in zip(numbers, lengths, strict=True):
             self._lengths[number] += count
         return logits.numpy()  # type: ignore[no-any-return]
+
+    def _run(self, tokens: Any, rows: Any) -> Any:
+        """Return the logits after the tokens of these rows."""
+        if tokens.shape[0] == 1:
+            return self._decode(tokens, self._cache, self._parameters)
+        last = self._prefill(tokens, rows, self._cache, self._parameters)
+        head = self._logits_of_one if rows.shape[0] == 1 else self._logits
+        return head(last, self._parameters)
 
     def _known(self, number: int, where: str) -> int:
         """Return the length of a sequence."""
