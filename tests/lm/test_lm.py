@@ -48,6 +48,24 @@ def test_a_prompt_in_parts_of_any_length(tiny: lm.LanguageModel) -> None:
         near(got[0], wanted[place - 1])
 
 
+def test_tokens_that_are_dropped_leave_no_trace(tiny: lm.LanguageModel) -> None:
+    session = tiny.session(2, 100)
+    one, other = session.add(), session.add()
+    text = TOKENS[:40]
+    session.extend([one, other], [text, TOKENS[:3]])
+    for count, more in ((1, 2), (20, 30), (0, 1), (51, 17), (1, 1)):
+        session.drop(one, count)
+        text = text[: len(text) - count]
+        assert session.tokens(one) == len(text)
+        text = text + TOKENS[60 : 60 + more]
+        got = session.extend([one], [TOKENS[60 : 60 + more]])
+        near(got[0], logits(TINY, WEIGHTS, text)[-1])
+    near(session.extend([other], [[4]])[0], logits(TINY, WEIGHTS, [*TOKENS[:3], 4])[-1])
+    for count in (-1, 19):
+        with pytest.raises(InputError, match=f"of which {count} cannot be removed"):
+            session.drop(one, count)
+
+
 def test_sequences_of_different_lengths_share_a_batch(tiny: lm.LanguageModel) -> None:
     texts = [TOKENS[:3], TOKENS[50:90], TOKENS[7:8], TOKENS[100:117]]
     session = tiny.session(4, 64)

@@ -258,9 +258,9 @@ class Session:
         self._logits, self._logits_of_one = machine["logits"], machine["logits_of_one"]
         state = (
             tvm.get_global_func(f"vm.builtin.kv_state_{name}")
-            for name in ("add_sequence", "remove_sequence", "begin_forward", "end_forward")
+            for name in ("add_sequence", "remove_sequence", "popn", "begin_forward", "end_forward")
         )
-        self._add, self._remove, self._begin, self._end = state
+        self._add, self._remove, self._pop, self._begin, self._end = state
 
     def add(self) -> int:
         """Add an empty sequence and return its number; `InputError` if the cache has no place."""
@@ -277,6 +277,15 @@ class Session:
         self._known(number, "Session.free")
         self._remove(self._cache, number)
         del self._lengths[number]
+
+    def drop(self, number: int, count: int) -> None:
+        """Remove the last tokens of a sequence; `InputError` if it has fewer, or is unknown."""
+        known = self._known(number, "Session.drop")
+        if not 0 <= count <= known:
+            what = f"sequence {number} has {known} tokens, of which {count} cannot be removed"
+            raise InputError(what, where="Session.drop", fix=f"pass a number from 0 to {known}")
+        self._pop(self._cache, number, count)
+        self._lengths[number] -= count
 
     def tokens(self, number: int) -> int:
         """Return the number of tokens of a sequence in the cache."""
