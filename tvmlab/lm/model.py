@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,8 @@ from .llama import Config, Decoder, checked
 
 __all__ = ["LanguageModel", "Session", "load"]
 
+# Compiled code needs data that begin at a multiple of 64 bytes.
+_ALIGNED = 64
 _KINDS = {None: "float32", "int8": "int8", "int4": "int4"}
 
 
@@ -130,7 +134,7 @@ class LanguageModel:
             what = f"TVM could not compile the decoder: {telling(error)}"
             raise CompileError(what, where=f"target {target}") from error
         self.vm_executable = built
-        self._parameters = [tvm.runtime.tensor(packed.pop(name)) for name in names]
+        self._parameters = _in_large_pages([packed[name] for name in names])
         self._machine: Any = None
         # Two threads that use one virtual machine at once would crash the process.
         self.one_at_a_time = threading.Lock()
@@ -364,6 +368,20 @@ class Session:
         if len(wrong):
             what = f"token {wrong[0]} is unknown"
             raise InputError(what, where=where, fix=f"pass tokens from 0 to {most - 1}")
+
+
+def _in_large_pages(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+    """Copy arrays to tensors in memory of 2 MB per page, which the processor finds faster."""
+    places = np.cumsum([0, *(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)])
+    memory = mmap.mmap(-1, int(places[-1]))
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has large pages on demand
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    made = []
+    for array, place in zip(arrays, places, strict=False):
+        whole = np.frombuffer(memory, array.dtype, array.size, int(place)).reshape(array.shape)
+        whole[...] = array
+        made.append(tvm.runtime.from_dlpack(whole))
+    return made
 
 
 def _choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:

@@ -138,11 +138,14 @@ class _Plan:
         once = reuse and all(isinstance(n, int) and n == 1 for n in outer)
         ahead = None
         stays = sums * machine.vector_bytes < STACK
-        known_x = isinstance(x, int)
-        if once and stays and (known_x or lines == 1) and blocks * weights > machine.l2:
+        across = x // columns if isinstance(x, int) else 0
+        packed = sch.get(block).reads[-1].source.shape[-2 if depth > 1 else -1]
+        # A tile of several packed blocks reads as many streams, which need no prefetch.
+        one = not isinstance(packed, int | tirx.IntImm) or int(packed) >= channels
+        if once and stays and one and (across or lines == 1) and blocks * weights > machine.l2:
             step = channels * depth
             many = math.prod(taps) * inputs * step
-            ahead = Ahead(rows, columns, lines, x // columns if known_x else 0, step, many)
+            ahead = Ahead(rows, columns, lines, across, step, many)
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # With few pixels at a time, the weights are read often: keep them as near as possible.
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
