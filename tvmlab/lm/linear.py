@@ -66,7 +66,7 @@ class Format:
         steps = inputs if self.kind == "int8" else inputs // _WORD
         dtype = "int8" if self.kind == "int8" else "int32"
         scales = (blocks, inputs // GROUP, self.tile)
-        return [((blocks, steps, self.tile), dtype), (scales, "float32")]
+        return [((blocks, steps, self.tile), dtype), (scales, "uint16")]
 
     def pack(self, weight: NDArray[np.float32]) -> list[NDArray[Any]]:
         """Return the arrays that hold a weight ``[outputs, inputs]``."""
@@ -78,6 +78,7 @@ class Format:
         if self.kind == "float32":
             return [np.ascontiguousarray(blocked)]
         integers, scales = quantize(blocked, 8 if self.kind == "int8" else 4)
+        scales = (scales.view(np.uint32) >> 16).astype(np.uint16)
         if self.kind == "int8":
             return [integers, scales]
         nibbles = (integers & 15).astype(np.uint32).reshape(blocks, -1, _WORD, self.tile)
@@ -94,7 +95,7 @@ def quantize(
     -------
     tuple of numpy.ndarray
         The integers as int8 ``[blocks, inputs, tile]``, from -127 or -7 to 127 or 7, and the scales
-        as float32 ``[blocks, inputs / GROUP, tile]``.
+        as float32 ``[blocks, inputs / GROUP, tile]``, rounded up to bfloat16.
 
     Raises
     ------
@@ -110,6 +111,8 @@ def quantize(
     most = 2 ** (bits - 1) - 1
     groups = weight.reshape(blocks, inputs // GROUP, GROUP, tile)
     scales = np.abs(groups).max(axis=2) / np.float32(most)
+    # The upper half of a float32 is a bfloat16, with the same range.
+    scales = ((scales.view(np.uint32) + 0xFFFF) & 0xFFFF0000).view(np.float32)
     # A group whose scale would be zero, or too small to divide by, is zero.
     safe = np.where(scales < np.finfo(np.float32).tiny, np.float32(np.inf), scales)
     integers = np.rint(groups / safe[:, :, None]).clip(-most, most).astype(np.int8)
@@ -145,7 +148,7 @@ class Linear(nn.Module):  # type: ignore[misc]
             if self.form.kind == "float32":
                 return weight(block, k, lane)
             # The weight comes last, because the schedule takes the last operand for it.
-            factor = scale[0](block, k // GROUP, lane)
+            factor = _bfloat(scale[0](block, k // GROUP, lane))
             if self.form.kind == "int8":
                 return factor * weight(block, k, lane).astype("float32")
             return factor * _nibble(weight(block, k // _WORD, lane), k % _WORD)
@@ -167,7 +170,7 @@ class Linear(nn.Module):  # type: ignore[misc]
     def _single(self) -> tirx.PrimFunc:
         """Return the product of one token with quantized weights."""
         tile, steps, many = self.form.tile, self.inputs // GROUP, self._streams
-        (shape, dtype), (scales, _) = self.form.shapes(self.outputs, self.inputs)
+        (shape, dtype), scales = self.form.shapes(self.outputs, self.inputs)
         with IRBuilder() as builder:
             with T.prim_func(s_tir=True):
                 T.func_attr({SCHEDULED: True, "tirx.noalias": True})
@@ -180,7 +183,7 @@ class Linear(nn.Module):  # type: ignore[misc]
                         T.buffer_store(buffer, tirx.const(0, "float32"), [o])
 
                 x, weight = tensor("x", (1, self.inputs)), tensor("weight", shape, dtype)
-                scale, out = tensor("scale", scales), tensor("out", (1, self.outputs))
+                scale, out = tensor("scale", *scales), tensor("out", (1, self.outputs))
                 with T.parallel(0, shape[0] // many) as index:
                     total, part = (
                         [
@@ -208,7 +211,7 @@ class Linear(nn.Module):  # type: ignore[misc]
                                     T.buffer_store(sums, sums[o] + more, [o])
                         for block, sums, whole in zip(blocks, part, total, strict=True):
                             with T.vectorized(0, tile) as o:
-                                more = sums[o] * scale[block, group, o]
+                                more = sums[o] * _bfloat(scale[block, group, o])
                                 T.buffer_store(whole, whole[o] + more, [o])
                     for block, whole in zip(blocks, total, strict=True):
                         with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
@@ -229,3 +232,8 @@ def _nibble(word: Any, place: Any) -> Any:
     # Shifted left as uint32: as int32, TVM compiled it wrong where `place` depends on a loop.
     top = tirx.reinterpret("int32", tirx.shift_left(tirx.reinterpret("uint32", word), left))
     return tirx.Cast("float32", tirx.shift_right(top, tirx.const(28, "int32")))
+
+
+def _bfloat(bits: Any) -> Any:
+    """Return the float32 whose upper half these bits are."""
+    return tirx.reinterpret("float32", tirx.Cast("uint32", bits) << 16)
