@@ -31,6 +31,7 @@ from statistics import median
 from typing import Any
 
 import bench_harness as harness
+import bench_lm
 import numpy as np
 import readme
 from bench_harness import NETWORKS, TURNS, File, Process, network, race, timed, turn, written
@@ -546,6 +547,7 @@ SECTIONS: dict[str, Callable[[str, int], Found]] = {
     "relay": relay_text,
     "tuning": tuning,
     "products": products,
+    "lm": bench_lm.language,
     "profiling": profiling,
     "command": command,
     "deploy": deployment,

@@ -34,7 +34,7 @@ __all__ += ["tune", "tuning"]
 _FROM = dict.fromkeys(("Executable", "load_executable"), "runtime.executable")
 _FROM |= {"compile": "compiler", "load": "frontend", "tune": "tuning"}
 _FROM |= {"host_target": "support.host", "compare": "measure.layerwise"}
-_MODULES = {*__all__, *ROOMS, "npu", "qnn", "relay"} - _FROM.keys()
+_MODULES = {*__all__, *ROOMS, "lm", "npu", "qnn", "relay"} - _FROM.keys()
 
 sys.meta_path.insert(0, Alias())
 if sys.modules.get("tvm"):

@@ -25,7 +25,7 @@ from .support.wording import telling
 if TYPE_CHECKING:
     from .records.file import Records
 
-__all__ = ["compile", "cut", "simplify"]
+__all__ = ["compile", "cut", "passes", "simplify"]
 
 
 def compile(
@@ -100,7 +100,7 @@ def compile(
     try:
         mod, made = cut(mod, target)
         with made:
-            to_loops, to_code = _passes(made, schedule, _recorded(records, made))
+            to_loops, to_code = passes(made, schedule, _recorded(records, made))
             scheduled = tvm.transform.Sequential(to_loops)(mod)
             pipeline = tvm.transform.Sequential([*to_code, tally])
             built = relax.build(scheduled, made, relax_pipeline=pipeline, tir_pipeline=PIPELINE)
@@ -136,8 +136,8 @@ def cut(
     return mod, made
 
 
-def _passes(
-    target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
+def passes(
+    target: tvm.target.Target, schedule: bool | str = True, tuned: Tuned | None = None
 ) -> tuple[list[Any], list[Any]]:
     """List the passes from operators to scheduled loops, and from loops to code."""
     if not schedule:

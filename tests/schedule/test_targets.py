@@ -205,7 +205,6 @@ def test_weights_are_fetched_while_sums_run() -> None:
     [
         replace(INT8, inputs=32, outputs=32),  # weights that stay in the cache
         replace(INT8, batch=2),  # another picture reads them again
-        replace(INT8, groups=2),
     ],
 )
 def test_others_do_not_fetch(case: QuantizedConv) -> None:

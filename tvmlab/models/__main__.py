@@ -1,4 +1,4 @@
-"""Train the network that the package contains: `python -m tvmlab.models train-digits`."""
+"""Train what the package contains: `python -m tvmlab.models train-digits` or `train-decoder`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ need("torch", extra="torch")
 import torch  # noqa: E402 (after the check that says how to install it)
 
 from .torch_form import Network, load_parameters, parameters_of  # noqa: E402
+from .training import train_decoder  # noqa: E402
 
 _ASSET = Path(__file__).parents[1] / "assets" / "digits_resnet.onnx"
 _ENOUGH = 0.98
@@ -26,9 +27,18 @@ _PEAK_RATE = 0.1
 
 
 def main() -> None:
+    """Train a model, and write it if its accuracy is high enough."""
+    commands = {"train-digits": train_digits, "train-decoder": train_decoder}
+    if len(sys.argv) != 2 or sys.argv[1] not in commands:
+        sys.exit(f"usage: python -m tvmlab.models {' | '.join(commands)}")
+    commands[sys.argv[1]]()
+
+
+def train_digits() -> None:
     """Train the digits network, and write it as ONNX if its accuracy is high enough."""
-    if sys.argv[1:] != ["train-digits"]:
-        sys.exit("usage: python -m tvmlab.models train-digits")
+    # The same machine and packages produce the same bytes; another CPU sums in another order.
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
     split = digits()
     network = train(split)
     right = accuracy(network, split.x_test, split.y_test)
@@ -84,7 +94,4 @@ def accuracy(network: Network, x: npt.NDArray[np.float32], y: npt.NDArray[np.int
 
 
 if __name__ == "__main__":
-    # The same machine and packages produce the same bytes; another CPU sums in another order.
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
     main()

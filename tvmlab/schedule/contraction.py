@@ -142,13 +142,14 @@ class _Plan:
         tile = (rows, columns, channels)
         # Packed weights are read once, in their order.
         together = sch.get(block).reads[-1].source.shape[-1 if depth == 1 else -2]
-        packed = int(together) == channels
-        once = reuse and packed and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
+        once = isinstance(together, int | tirx.IntImm) and int(together) == channels
+        once = once and reuse and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
         ahead = None
-        if once and isinstance(y, int) and isinstance(x, int) and blocks * weights > machine.l1:
+        down = lines if isinstance(lines, int) else 0
+        if once and isinstance(x, int) and blocks * weights > machine.l1:
             step = channels * depth
             many = math.prod(taps) * inputs * step
-            ahead = Ahead(rows, columns, lines, x // columns, step, many)
+            ahead = Ahead(rows, columns, down, x // columns, step, many)
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # With few pixels at a time, the weights are read often: keep them as near as possible.
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
@@ -230,8 +231,8 @@ def _tile(
     ov, ol = sch.split(oi, [None, lanes])
     _, yb, yt = plan.cut(sch, yt, plan.rows, _ALL)
     if plan.lines:
-        sums = loops.written(sch, block) if plan.whole else ""
-        mark_tail(sch, yt, yi, plan.lines, rows, sums)
+        own = loops.written(sch, block) if plan.whole else ""
+        mark_tail(sch, yt, yi, plan.lines, rows, own)
     if plan.whole:
         kc, k = sch.split(k, [1, None])
     else:

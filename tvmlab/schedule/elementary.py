@@ -21,7 +21,7 @@ from tvm.ir import Call, Expr
 
 from .prefetch import replaced
 
-__all__ = ["by_polynomials"]
+__all__ = ["by_polynomials", "stores"]
 
 # Beyond these bounds, the exponential of a float32 number is zero or infinite.
 _LOWEST, _HIGHEST = -104.0, 89.0
@@ -210,7 +210,7 @@ def _vectors(loop: tirx.For, buffers: list[Any]) -> tirx.Stmt:
     if not isinstance(block.body, tirx.BufferStore) or block.init is not None:
         return loop
     places = zip((var.var for var in block.iter_vars), realize.iter_values, strict=True)
-    made = _stores(replaced(block.body, [*places]), int(loop.extent), lane, buffers)
+    made = stores(replaced(block.body, [*places]), int(loop.extent), lane, buffers)
     if len(made) == 1:
         return loop
     loops = []
@@ -221,7 +221,7 @@ def _vectors(loop: tirx.For, buffers: list[Any]) -> tirx.Stmt:
     return tirx.IfThenElse(needed, tirx.SeqStmt(loops), None)
 
 
-def _stores(store: tirx.BufferStore, lanes: int, lane: Any, buffers: list[Any]) -> list[tirx.Stmt]:
+def stores(store: tirx.BufferStore, lanes: int, lane: Any, buffers: list[Any]) -> list[tirx.Stmt]:
     """Return the stores of the values that a store needs, and the store itself."""
     name = _Names(lanes, lane)
     value = _expanded(store.value, name)
@@ -234,7 +234,7 @@ def _statement(stmt: tirx.Stmt, buffers: list[Any]) -> tirx.Stmt:
     if isinstance(stmt, tirx.SeqStmt):
         return tirx.SeqStmt([_statement(part, buffers) for part in stmt.seq])
     if isinstance(stmt, tirx.BufferStore):
-        made = _stores(stmt, 1, 0, buffers)
+        made = stores(stmt, 1, 0, buffers)
         return stmt if len(made) == 1 else tirx.SeqStmt(made)
     if isinstance(stmt, tirx.For):
         if stmt.kind == tirx.ForKind.VECTORIZED:

@@ -289,7 +289,7 @@ class _Legalizer:
             tail = 0 if isinstance(rows, int) else round_up(rows, tile.columns) - rows
             x, more = factors.moved(x), (tail, wide - inputs)
             if joined and more != (0, 0):
-                x = te.compute((rows, inputs), lambda r, k, x=x: x(*unraveled(r, a[:-1]), k))
+                x = _as_matrix(x)
             before = [0] * x.ndim
             x = padded(x, before, [*before[:-2], *more], fill=factors.fill)
 
@@ -370,7 +370,8 @@ class _Legalizer:
         """Choose a tile for the registers that the instruction leaves free."""
         spare = factors.dot.spare if factors.dot else 0
         free = replace(self.machine, registers=self.machine.registers - spare)
-        ranked = Tile.ranked(*pixels, channels, steps, apart, dtype, free)
+        height, width = pixels
+        ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free)
         return self.layouts.pick(operator, ranked)
 
 
@@ -392,6 +393,13 @@ def _corrected(sums: Any, extra: tuple[te.Tensor, ...], channel: Any, move: int 
         return sums
     more, *zero = extra[0][channel], *extra[1:]
     return _sum(sums, more * (zero[0]() + move) if zero else more)
+
+
+def _as_matrix(x: te.Tensor) -> te.Tensor:
+    """Join all axes but the last."""
+    *rows, columns = sizes(x.shape)
+    shape = (math.prod(rows), columns)
+    return te.compute(shape, lambda r, k: x(*unraveled(r, rows), k), name="join")
 
 
 def _unpacked(weight: te.Tensor, groups: int, tile: int, pack: bool) -> Callable[..., Any]:

@@ -19,13 +19,18 @@ __all__ = ["Ahead", "fetch_ahead", "replaced"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
+# The tiles that prefetch the next block if their number is known only at run time.
+_FEW = 4
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """The order in which a scheduled contraction reads its packed weights."""
+    """The order in which a scheduled contraction reads its packed weights.
+
+    `down` is zero if the number of tiles is known only at run time.
+    """
 
     rows: int
     columns: int
@@ -38,8 +43,8 @@ class Ahead:
         """Mark the loop over the steps of a sum, for `fetch_ahead`."""
         sch.annotate(loop, AHEAD, [*astuple(self), blocks])
 
-    def _instruction(self, body: tirx.Stmt) -> tirx.PrimExpr:
-        """Return the prefetch instruction for one step of the sum."""
+    def _instruction(self, body: tirx.Stmt) -> tirx.Stmt:
+        """Return the statement that prefetches in one step of the sum."""
         inner: list[tirx.For] = []
         found: list[s_tir.SBlockRealize] = []
         kinds = ((tirx.For, inner.append), (s_tir.SBlockRealize, found.append))
@@ -62,12 +67,14 @@ class Ahead:
         # Each tile fetches its share, evenly over its steps.
         tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
-        tiles = self.down * self.across
+        tiles = self.down * self.across or _FEW
         share = tile * (self.many // tiles) + done * (self.step // tiles)
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
         there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
-        return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(there), *flags)
+        place = tirx.address_of(there)
+        fetch = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", place, *flags))
+        return fetch if self.down else tirx.IfThenElse(tile < tiles, fetch, None)
 
 
 def replaced(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
@@ -88,7 +95,7 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
         rows, columns, down, across, step, many, blocks = map(int, loop.annotations[AHEAD])
         rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
         ahead = Ahead(rows, columns, down, across, step, many * blocks)
-        body = tirx.SeqStmt([tirx.Evaluate(ahead._instruction(loop.body)), loop.body])
+        body = tirx.SeqStmt([ahead._instruction(loop.body), loop.body])
         bounds = loop.min, loop.extent, loop.kind
         return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
 

@@ -46,7 +46,7 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
         # With a buffer of its own, because its size would be that of all rows if both wrote to it.
         for sums in (buffer for buffer in root.alloc_buffers if buffer.name == name):
             own.append(tirx.decl_buffer(sums.shape, sums.dtype, f"{name}_tail", scope=sums.scope()))
-            tail = _with_buffer(tail, sums, own[-1])
+            tail = replaced(tail, [(sums, own[-1])])
         both = tirx.IfThenElse(_first_row(loop.body) < last, _cut(loop.body, False), tail)
         return _with(loop, (_LAST, _SUMS), both)
 
@@ -68,9 +68,7 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(realize)
 
 
-def _with(
-    loop: tirx.For, marks: tuple[str, ...], body: tirx.Stmt, extent: Any = None
-) -> tirx.For:
+def _with(loop: tirx.For, marks: tuple[str, ...], body: tirx.Stmt, extent: Any = None) -> tirx.For:
     """Return a loop without marks, and with another body."""
     rest = {key: value for key, value in loop.annotations.items() if key not in marks}
     size = loop.extent if extent is None else extent
@@ -115,22 +113,31 @@ def _first_row(body: tirx.Stmt) -> Any:
 def _renamed(stmt: tirx.Stmt) -> tirx.Stmt:
     """Define the variables of a statement's loops and blocks anew: each has one definition."""
     found: list[tirx.Var] = []
+    buffers: list[tirx.Buffer] = []
 
     def of_loop(loop: tirx.For) -> None:
         found.append(loop.loop_var)
 
     def of_block(block: s_tir.SBlock) -> None:
         found.extend(var.var for var in block.iter_vars)
+        for match in block.match_buffers:
+            sizes = (match.buffer.elem_offset, *match.buffer.strides)
+            found.extend(size for size in sizes if isinstance(size, tirx.Var))
+            buffers.append(match.buffer)
 
     tvm_ffi.structural_walk(stmt, ((tirx.For, of_loop), (s_tir.SBlock, of_block)))
-    return replaced(stmt, [(var, tirx.Var(var.name, var.ty.dtype)) for var in found])
-
-
-def _with_buffer(stmt: tirx.Stmt, old: tirx.Buffer, new: tirx.Buffer) -> tirx.Stmt:
-    """Replace a buffer in a statement."""
-
-    def swap(buffer: tirx.Buffer) -> tirx.Buffer:
-        return new if buffer.same_as(old) else buffer
-
-    changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.Buffer, swap))
-    return changed
+    pairs: list[tuple[Any, Any]] = [(var, tirx.Var(var.name, var.ty.dtype)) for var in found]
+    for old in buffers:
+        new = tirx.decl_buffer(
+            old.shape,
+            old.dtype,
+            old.name,
+            strides=[replaced(size, pairs) for size in old.strides],
+            elem_offset=replaced(old.elem_offset, pairs),
+            scope=old.scope(),
+            data_alignment=old.data_alignment,
+            offset_factor=old.offset_factor,
+            layout=old.layout,
+        )
+        pairs.append((old, new))
+    return replaced(stmt, pairs)

@@ -89,7 +89,7 @@ class Tile:
                 one += _SEEN * vectors * machine.vector_bytes / _L2
             # An image that the tile does not divide is copied, to be padded; results of padded
             # channels are not written; a tile of several rows touches more lines of the cache.
-            uneven = bool(height % tile.rows or width % tile.columns)
+            uneven = int(bool(height % tile.rows or width % tile.columns))
             uneven += 2 * bool(channels % tile.channels)
             return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1))
 

@@ -20,7 +20,7 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
-from .compute import Window, contraction, round_up
+from .compute import Window, contraction
 from .machine import Machine
 from .tile_size import Layouts, Tile
 

@@ -1,0 +1,397 @@
+"""Compile a decoder, and generate tokens with it."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm_ffi import Shape
+
+from ..compiler import passes
+from ..errors import CompileError, InputError, ModelError, TargetError, TvmlabError
+from ..schedule import PIPELINE, Summary
+from ..schedule.machine import Machine
+from ..support import safetensors
+from ..support.host import missing_features
+from ..support.target import as_target, spelled
+from ..support.wording import telling
+from .kernels import PAGE
+from .linear import Format
+from .llama import Config, Decoder, checked
+
+__all__ = ["LanguageModel", "Session", "load"]
+
+# Compiled code needs data that begin at a multiple of 64 bytes.
+_ALIGNED = 64
+_KINDS = {None: "float32", "int8": "int8", "int4": "int4"}
+
+
+def load(
+    weights: str | os.PathLike[str] | Mapping[str, NDArray[Any]],
+    config: Config | str | os.PathLike[str] | None = None,
+    *,
+    quantize: str | None = None,
+    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
+) -> LanguageModel:
+    """Load a decoder of the Llama architecture, and compile it.
+
+    Parameters
+    ----------
+    weights : path or mapping of str to numpy.ndarray
+        A file in the safetensors format, or arrays by name, with the names and shapes of
+        ``LlamaForCausalLM`` (`Config.weights` lists them), in float32, float16 or bfloat16.
+    config : Config or path, optional
+        The sizes, or a file ``config.json``; by default, the file next to the weights.
+    quantize : str, optional
+        ``"int8"`` or ``"int4"`` stores the weights of the products as integers with one scale per
+        `GROUP` inputs. Activations stay in float32. By default, all is float32.
+    target : tvm.target.Target, mapping or str, optional
+        A CPU, see `tvmlab.target.as_target`; by default, the host.
+
+    Returns
+    -------
+    LanguageModel
+        Call `LanguageModel.generate`.
+
+    Raises
+    ------
+    ModelError
+        A file is missing, truncated or damaged, asks for another architecture, or a tensor is
+        missing, unknown or of the wrong shape.
+    InputError
+        `quantize` is unknown, or there is no configuration.
+    TargetError
+        The target is unknown, or is no CPU.
+    """
+    where = "the weights"
+    if not isinstance(weights, Mapping):
+        where = str(weights)
+        config = Path(weights).with_name("config.json") if config is None else config
+        weights = safetensors.read(weights)
+    if config is None:
+        raise InputError("arrays come without a configuration", fix="pass config=lm.Config(...)")
+    sizes = config if isinstance(config, Config) else Config.read(config)
+    if quantize not in _KINDS:
+        raise InputError(f"quantize={quantize!r} is unknown", fix='pass "int8", "int4" or nothing')
+    made = as_target(target)
+    if made.kind.name != "llvm":
+        what = f"the attention is written for CPUs, but the target is {made.kind.name}"
+        raise TargetError(what, where="lm.load(target=...)", fix='pass {"kind": "llvm"}')
+    found = checked(sizes, weights, where)
+    return LanguageModel(sizes, found, _KINDS[quantize], made)
+
+
+class LanguageModel:
+    """A compiled decoder and its weights.
+
+    Attributes
+    ----------
+    config : Config
+        The sizes.
+    kind : str
+        How the weights of the products are stored: ``"float32"``, ``"int8"`` or ``"int4"``.
+    target : tvm.target.Target
+        The target that the decoder was compiled for.
+    bytes : int
+        Bytes of all parameters.
+    vm_executable : tvm.relax.VMExecutable
+        Upstream's object, with the functions ``create``, ``prefill``, ``decode`` and
+        ``logits``.
+    scheduled : tvm.ir.IRModule
+        The decoder after the passes from operators to scheduled loops.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        weights: Mapping[str, NDArray[np.float32]],
+        kind: str,
+        target: tvm.target.Target,
+    ) -> None:
+        self.config, self.kind, self.target = config, kind, target
+        decoder = Decoder(config, Format(kind, Machine.of(target)))
+        packed = decoder.packed(weights)
+        self.bytes = sum(array.nbytes for array in packed.values())
+        mod, names = decoder.module()
+        to_loops, to_code = passes(target)
+        try:
+            with target:
+                self.scheduled = tvm.transform.Sequential(to_loops)(mod)
+                pipeline = tvm.transform.Sequential(to_code)
+                built = relax.build(
+                    self.scheduled, target, relax_pipeline=pipeline, tir_pipeline=PIPELINE
+                )
+        except TvmlabError:
+            raise
+        except Exception as error:  # passes and code generators raise many classes
+            what = f"TVM could not compile the decoder: {telling(error)}"
+            raise CompileError(what, where=f"target {target}") from error
+        self.vm_executable = built
+        self._parameters = _in_large_pages([packed[name] for name in names])
+        self._machine: Any = None
+        # Two threads that use one virtual machine at once would crash the process.
+        self.one_at_a_time = threading.Lock()
+
+    def __repr__(self) -> str:
+        layers = self.config.num_hidden_layers
+        return f"LanguageModel({layers} layers, {self.kind}, {self.bytes / 1e6:,.1f} MB)"
+
+    def summary(self) -> Summary:
+        """Return the rule that scheduled each function."""
+        return Summary.of(self.scheduled)
+
+    def session(self, sequences: int = 1, length: int | None = None) -> Session:
+        """Start a cache for a number of sequences of at most `length` tokens each.
+
+        Raises
+        ------
+        InputError
+            A number is not positive, or the decoder has too few positions.
+        TargetError
+            This machine cannot run code for the target.
+        """
+        most = self.config.max_position_embeddings
+        length = most if length is None else length
+        if not 0 < length <= most or sequences < 1:
+            what = f"{sequences} sequences of {length} tokens were asked for"
+            raise InputError(what, where="session", fix=f"pass 1 to {most} tokens per sequence")
+        shared, size = self.config.num_key_value_heads, self.config.head_dim
+        # The kernels count the numbers of a layer's pages in int32.
+        if sequences * -(-length // PAGE) * PAGE * 2 * shared * size >= 1 << 31:
+            what = f"a cache for {sequences} sequences of {length} tokens is too large"
+            raise InputError(what, where="session", fix="start several smaller sessions")
+        if self._machine is None:
+            if absent := missing_features(self.target):
+                what = f"this machine cannot run the decoder: it lacks {absent}"
+                raise TargetError(what, where=spelled(self.target), fix="load it without a target")
+            self._machine = relax.VirtualMachine(self.vm_executable, tvm.cpu())
+        return Session(self, self._machine, self._parameters, sequences, length)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: int,
+        *,
+        temperature: float = 0.0,
+        seed: int = 0,
+        stop: int | None = None,
+        length: int | None = None,
+    ) -> list[list[int]]:
+        """Continue a batch of prompts, which can have different lengths.
+
+        Parameters
+        ----------
+        prompts : sequence of sequences of int
+            The tokens of each prompt.
+        tokens : int
+            The most tokens to generate for each prompt.
+        temperature : float
+            Zero takes the most likely token. Otherwise, the next token is drawn with probabilities
+            ``softmax(logits / temperature)``.
+        seed : int
+            The seed of the draws. A prompt's draws depend on the seed and its place in the batch.
+        stop : int, optional
+            The token after which a sequence ends. It is part of the result.
+        length : int, optional
+            Tokens per sequence that the cache holds; by default, as many as needed.
+
+        Returns
+        -------
+        list of lists of int
+            The generated tokens of each prompt, without the prompt.
+
+        Raises
+        ------
+        InputError
+            There are no prompts, a prompt is empty, has an unknown token or is too long for the
+            cache, or a number is out of range.
+        """
+        if not prompts or tokens < 1 or not 0 <= temperature < np.inf:
+            what = f"{len(prompts)} prompts, {tokens} tokens and temperature {temperature}"
+            fix = "pass prompts, at least one token, and a temperature from 0 on"
+            raise InputError(f"nothing can be generated for {what}", where="generate", fix=fix)
+        # The last token is not fed back, so it needs no place in the cache.
+        needed = max(map(len, prompts)) + tokens - 1
+        most = self.config.max_position_embeddings if length is None else length
+        if needed > most:
+            what = f"a prompt of {max(map(len, prompts))} tokens and {tokens} more need a cache of "
+            fix = "pass shorter prompts or fewer tokens"
+            raise InputError(f"{what}{needed} tokens, but it has {most}", where="generate", fix=fix)
+        random = [np.random.default_rng([seed, place]) for place in range(len(prompts))]
+        session = self.session(len(prompts), length or needed)
+        made: list[list[int]] = [[] for _ in prompts]
+        active = [session.add() for _ in prompts]
+        places = dict(zip(active, range(len(prompts)), strict=True))
+        logits = session.extend(active, prompts)
+        while True:
+            for row, one in zip(logits, active, strict=True):
+                place = places[one]
+                made[place].append(_choose(row, temperature, random[place]))
+            for one in list(active):
+                ended = made[places[one]]
+                if len(ended) == tokens or ended[-1] == stop:
+                    active.remove(one)
+                    session.free(one)
+            if not active:
+                return made
+            logits = session.extend(active, [made[places[one]][-1:] for one in active])
+
+
+class Session:
+    """Sequences in a paged cache of keys and values. `LanguageModel.session` starts one."""
+
+    def __init__(
+        self, model: LanguageModel, machine: Any, parameters: list[Any], sequences: int, length: int
+    ) -> None:
+        self._model, self._machine, self._parameters = model, machine, parameters
+        self.sequences, self.length = sequences, length
+        pages = -(-length // PAGE)
+        total = sequences * pages * PAGE
+        shapes = [Shape([number]) for number in (sequences, total, total, PAGE, 0)]
+        self._cache = machine["create"](*shapes)
+        self._lengths: dict[int, int] = {}
+        self._next = 0
+        self._prefill, self._decode = machine["prefill"], machine["decode"]
+        self._logits, self._logits_of_one = machine["logits"], machine["logits_of_one"]
+        state = (
+            tvm.get_global_func(f"vm.builtin.kv_state_{name}")
+            for name in ("add_sequence", "remove_sequence", "popn", "begin_forward", "end_forward")
+        )
+        self._add, self._remove, self._pop, self._begin, self._end = state
+
+    def add(self) -> int:
+        """Add an empty sequence and return its number; `InputError` if the cache has no place."""
+        if len(self._lengths) == self.sequences:
+            what = f"the cache holds {self.sequences} sequences, and none was freed"
+            raise InputError(what, where="Session.add", fix="free one, or start a larger session")
+        number, self._next = self._next, self._next + 1
+        self._add(self._cache, number)
+        self._lengths[number] = 0
+        return number
+
+    def free(self, number: int) -> None:
+        """Remove a sequence; `InputError` if the number is unknown or was freed."""
+        self._known(number, "Session.free")
+        self._remove(self._cache, number)
+        del self._lengths[number]
+
+    def drop(self, number: int, count: int) -> None:
+        """Remove the last tokens of a sequence; `InputError` if it has fewer, or is unknown."""
+        known = self._known(number, "Session.drop")
+        if not 0 <= count <= known:
+            what = f"sequence {number} has {known} tokens, of which {count} cannot be removed"
+            raise InputError(what, where="Session.drop", fix=f"pass a number from 0 to {known}")
+        self._pop(self._cache, number, count)
+        self._lengths[number] -= count
+
+    def tokens(self, number: int) -> int:
+        """Return the number of tokens of a sequence in the cache."""
+        return self._known(number, "Session.tokens")
+
+    def extend(
+        self, numbers: Sequence[int], tokens: Sequence[Sequence[int]]
+    ) -> NDArray[np.float32]:
+        """Append tokens to sequences, and return the logits of the token after each.
+
+        Parameters
+        ----------
+        numbers : sequence of int
+            Sequences that `add` returned, each at most once.
+        tokens : sequence of sequences of int
+            The new tokens of each sequence: a prompt, a part of one, or a single token.
+
+        Returns
+        -------
+        numpy.ndarray
+            float32 ``[sequences, vocab_size]``.
+
+        Raises
+        ------
+        InputError
+            A sequence is unknown or given twice, has no new tokens, or more than fit; or a token is
+            not in the vocabulary. Nothing is appended then.
+        """
+        if not numbers or len(numbers) != len(tokens) or len(set(numbers)) != len(numbers):
+            what = f"{len(tokens)} lists of tokens were passed for the sequences {list(numbers)}"
+            raise InputError(what, where="Session.extend", fix="pass one list for each sequence")
+        where = "Session.extend"
+        for number, new in zip(numbers, tokens, strict=True):
+            self._checked(number, new, where)
+        lengths = [len(new) for new in tokens]
+        flat = np.concatenate([np.asarray(new, np.int32) for new in tokens])
+        rows = np.cumsum(lengths, dtype=np.int32) - 1
+        with self._model.one_at_a_time:
+            self._begin(self._cache, Shape([*numbers]), Shape(lengths))
+            logits = self._run(tvm.runtime.tensor(flat), tvm.runtime.tensor(rows))
+            self._end(self._cache)
+        for number, count in zip(numbers, lengths, strict=True):
+            self._lengths[number] += count
+        return logits.numpy()  # type: ignore[no-any-return]
+
+    def _run(self, tokens: Any, rows: Any) -> Any:
+        """Return the logits after the tokens of these rows."""
+        if tokens.shape[0] == 1:
+            return self._decode(tokens, self._cache, self._parameters)
+        last = self._prefill(tokens, rows, self._cache, self._parameters)
+        head = self._logits_of_one if rows.shape[0] == 1 else self._logits
+        return head(last, self._parameters)
+
+    def _known(self, number: int, where: str) -> int:
+        """Return the length of a sequence."""
+        if number not in self._lengths:
+            was = isinstance(number, int) and 0 <= number < self._next
+            what = f"sequence {number} " + ("was freed already" if was else "does not exist")
+            raise InputError(what, where=where, fix="use a number that Session.add returned")
+        return self._lengths[number]
+
+    def _checked(self, number: int, new: Sequence[int], where: str) -> None:
+        """Check the new tokens of a sequence."""
+        before, most = self._known(number, where), self._model.config.vocab_size
+        if not len(new):
+            what = f"the prompt of sequence {number} is empty"
+            raise InputError(what, where=where, fix="begin with a token that starts a text")
+        if before + len(new) > self.length:
+            what = f"sequence {number} would have {before + len(new)} tokens, but the cache holds "
+            fix = "pass fewer tokens, or start a session with a larger length"
+            raise InputError(f"{what}{self.length} per sequence", where=where, fix=fix)
+        array = np.asarray(new)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InputError(f"tokens are {array.dtype}", where=where, fix="pass a list of int")
+        wrong = array[(array < 0) | (array >= most)]
+        if len(wrong):
+            what = f"token {wrong[0]} is unknown"
+            raise InputError(what, where=where, fix=f"pass tokens from 0 to {most - 1}")
+
+
+def _in_large_pages(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+    """Copy arrays to tensors in memory of 2 MB per page, which the processor finds faster."""
+    places = np.cumsum([0, *(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)])
+    memory = mmap.mmap(-1, int(places[-1]))
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has large pages on demand
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    made = []
+    for array, place in zip(arrays, places, strict=False):
+        whole = np.frombuffer(memory, array.dtype, array.size, int(place)).reshape(array.shape)
+        whole[...] = array
+        made.append(tvm.runtime.from_dlpack(whole))
+    return made
+
+
+def _choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:
+    """Choose the next token: the most likely one, or a draw."""
+    if not np.isfinite(logits).all():
+        raise ModelError("the logits are infinite or not a number", fix="check the weights")
+    if temperature == 0:
+        return int(logits.argmax())
+    scaled = (logits.astype(np.float64) - logits.max()) / temperature
+    cumulated = np.cumsum(np.exp(scaled))
+    return int(np.searchsorted(cumulated, random.random() * cumulated[-1], side="right"))
