@@ -339,6 +339,40 @@ def test_a_product_that_is_broadcast_stays_where_it_is() -> None:
     assert not wrong([Op("product", ((3, 8), (2, 3, 16)), ours, peer)])
 
 
+def test_groups_between_reshapes_are_normalized_as_one_operator() -> None:
+    """As PyTorch's exporter to ONNX writes group normalization."""
+    weights = [relax.const(array(2, seed=seed)) for seed in (1, 2)]
+
+    def ours(x: relax.Var) -> relax.Expr:
+        groups = op.reshape(x, [3, 2, 80])
+        return op.reshape(op.nn.instance_norm(groups, *weights, 1, [2], 1e-5), [3, 8, 4, 5])
+
+    def peer(x: torch.Tensor) -> torch.Tensor:
+        return F.group_norm(
+            x, 2, *(torch.from_numpy(one.value.numpy()).repeat_interleave(4) for one in weights)
+        )
+
+    case = Op("groups", ((3, 8, 4, 5),), ours, peer)
+    assert not wrong([case])
+    names = [kernel.name for kernel in tvmlab.compile(module([case])[0]).summary().kernels]
+    assert any("group_norm" in name for name in names)
+
+
+def test_softmax_has_no_subnormal_results() -> None:
+    """A product with a subnormal number takes a hundred times as long."""
+    x = np.linspace(-110, 0, 4 * 100, dtype="float32").reshape(4, 100)
+    mod, _ = module([Op("softmax", (x.shape,), op.nn.softmax, lambda x: x)])
+    found, wanted = tvmlab.compile(mod)(x), torch.softmax(torch.from_numpy(x), 1).numpy()
+    tiny = np.finfo("float32").tiny
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=tiny)
+    assert not ((found > 0) & (found < tiny)).any()
+    far = np.array([[0, -50, -86, -100]], "float32")
+    mod, _ = module([Op("far", (far.shape,), op.nn.softmax, lambda x: x)])
+    results = np.asarray(tvmlab.compile(mod)(far))[0]
+    assert (results[:2] > 0).all()
+    assert results[3] == 0
+
+
 @pytest.mark.parametrize("shape", [(2, 64), (1, 8, 8, 16)])
 def test_a_large_mean_costs_a_normalization_no_digits(shape: tuple[int, ...]) -> None:
     """A mean of squares less the square of a mean would have no digit left."""

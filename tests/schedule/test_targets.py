@@ -12,9 +12,10 @@ import tvm
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import array
 from tests.schedule.convolutions import Conv
 from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant
-from tests.schedule.kernels import module, wrong
+from tests.schedule.kernels import Op, module, wrong
 from tvmlab import qnn
 from tvmlab.errors import TargetError
 from tvmlab.qnn import arithmetic
@@ -209,3 +210,16 @@ def test_weights_are_fetched_while_sums_run() -> None:
 )
 def test_others_do_not_fetch(case: QuantizedConv) -> None:
     assert "prefetch" not in assembly(tvmlab.compile(module([case])[0], target("cascadelake")))
+
+
+def test_the_last_rows_of_a_product_have_a_tile_of_their_own() -> None:
+    weight = relax.const(array(64, 96, seed=1))
+    product = Op("rows", ((197, 64),), lambda x: relax.op.matmul(x, weight), id)
+    text = assembly(tvmlab.compile(module([product])[0], float_target("skylake-avx512")))
+    assert "AllocWorkspace" not in text  # the sums are in registers, or on the stack
+    sums = [sum("vfmadd" in line for line in body) for body in inner_loops(text)]
+    machine = Machine.of(float_target("skylake-avx512"))
+    tile = Tile.ranked(1, 197, 96, 64, 256, "float32", machine)[0]
+    vectors = tile.channels // machine.lanes("float32")
+    assert 197 % tile.columns
+    assert {tile.columns * vectors, 197 % tile.columns * vectors} <= {*sums}

@@ -101,6 +101,15 @@ def _space_to_depth(importer: GraphImporter, inputs: Inputs, attributes: Attribu
     return op.reshape(moved, [n, c * block * block, h // block, w // block])
 
 
+def _instance_norm(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
+    """Keep the operator, for which there are loops; upstream takes it apart."""
+    x, scale, bias = inputs
+    if x.ty.ndim < 3 or str(x.ty.dtype) != "float32":
+        return importer.by_upstream("InstanceNormalization", inputs, attributes)
+    axes = [*range(2, x.ty.ndim)]
+    return op.nn.instance_norm(x, scale, bias, 1, axes, attributes.get("epsilon", 1e-5))
+
+
 def _lp_normalization(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> Any:
     x, axis, emit = inputs[0], attributes.get("axis", -1), importer.bb.emit
     if attributes.get("p", 2) == 1:
@@ -202,6 +211,7 @@ LAYERS: dict[str, Callable[..., Any]] = {
     "ConvTranspose": _conv_transpose,
     "Dropout": _dropout,
     "EyeLike": _eye_like,
+    "InstanceNormalization": _instance_norm,
     "LpNormalization": _lp_normalization,
     "NonMaxSuppression": _suppression,
     "ReverseSequence": _reverse_sequence,

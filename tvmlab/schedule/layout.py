@@ -15,7 +15,7 @@ from ..support.wording import telling
 from .quantized_phases import quantized_phases
 from .transposed import by_phases
 from .unfold import as_conv2d
-from .views import sink_view, transpose_axes
+from .views import as_group_norm, sink_view, transpose_axes
 
 __all__ = ["channels_last", "convolves"]
 
@@ -212,6 +212,7 @@ def channels_last() -> tvm.transform.Pass:
     return tvm.transform.Sequential(
         [
             _each_call(as_conv2d),
+            _each_call(as_group_norm),
             _each_call(sink_view),
             _each_call(_full_rank),
             _convert_layout,

@@ -17,7 +17,7 @@ from tvm.relax import op
 
 from .compute import sizes
 
-__all__ = ["sink_view", "transpose_axes"]
+__all__ = ["as_group_norm", "sink_view", "transpose_axes"]
 
 _RESHAPE, _TRANSPOSE = "relax.reshape", "relax.permute_dims"
 _UNARY = ["abs", "clip", "cos", "erf", "exp", "negative", "rsqrt", "sigmoid", "sin", "sqrt", "tanh"]
@@ -26,6 +26,8 @@ _BINARY = ["add", "divide", "maximum", "minimum", "multiply", "power", "subtract
 _ELEMENTWISE = {f"relax.{name}" for name in (*_UNARY, *_ACTIVATIONS, *_BINARY)}
 # Operators to look at for a product, so that the time is linear in the size of a network.
 _NEAR = 16
+# The axes of images by groups: batch, group, numbers.
+_GROUPED = 3
 _PRODUCTS = {"relax.matmul", "relax.qnn.dense", "relax.nn.conv2d", "relax.qnn.conv2d"}
 
 
@@ -60,6 +62,26 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
     if move is _reshaped:
         return op.reshape(inner, shape)
     return op.permute_dims(inner, transpose_axes(first))
+
+
+def as_group_norm(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Replace an instance normalization between reshapes: exporters to ONNX write groups so."""
+    norm = _bound(call.args[0], builder) if _name(call) == _RESHAPE else None
+    if _name(norm) != "relax.nn.instance_norm":
+        return call
+    view, shape = _bound(norm.args[0], builder), _known(call)
+    if _name(view) != _RESHAPE or not shape or _known(view.args[0]) != shape:
+        return call
+    groups, weights = _known(view), norm.args[1:]
+    if not groups or len(groups) != _GROUPED or groups[0] != shape[0] or shape[1] % groups[1]:
+        return call
+    if not all(isinstance(weight, tvm.ir.GenericConst) for weight in weights):
+        return call
+    each = [np.repeat(weight.value.numpy(), shape[1] // groups[1]) for weight in weights]
+    scale, offset = (relax.const(value, str(value.dtype)) for value in each)
+    axes = [*range(2, len(shape))]
+    epsilon = norm.attrs.epsilon
+    return op.nn.group_norm(view.args[0], scale, offset, groups[1], 1, axes, epsilon)
 
 
 def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
