@@ -36,7 +36,7 @@ def _on_stack(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimF
         size = int(number.bits * number.lanes) // 8
         for extent in buffer.shape:
             size *= int(extent)
-        if buffer.scope() != "global" or size > _MOST:
+        if buffer.scope() != "global" or not 0 < size <= _MOST:
             return made
         return tirx.AllocBuffer(buffer, {**made.annotations, _ON_STACK: tirx.IntImm("int32", 1)})
 

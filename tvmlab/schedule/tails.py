@@ -24,7 +24,7 @@ _LAST, _SUMS, _LEFT = "tvmlab.last", "tvmlab.sums", "tvmlab.left"
 def mark_tail(
     sch: s_tir.Schedule, tiles: Any, within: Any, rows: int, size: int, sums: str
 ) -> None:
-    """Mark the loops over the tiles of so many rows, and over the `size` rows within a tile.
+    """Mark the loops over the tiles of all rows, and over the `size` rows within a tile.
 
     `sums` is the name of the buffer of a tile's sums, empty if other loops read it as well.
     """
@@ -36,6 +36,8 @@ def mark_tail(
 
 def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Write the tiles of every marked loop twice, and choose between them."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
     root, own = func.body.block, list[tirx.Buffer]()
 
     def split(loop: tirx.For) -> tirx.For:

@@ -67,7 +67,7 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
 def as_group_norm(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     """Replace an instance normalization between reshapes: exporters to ONNX write groups so."""
     norm = _bound(call.args[0], builder) if _name(call) == _RESHAPE else None
-    if _name(norm) != "relax.nn.instance_norm":
+    if norm is None or _name(norm) != "relax.nn.instance_norm":
         return call
     view, shape = _bound(norm.args[0], builder), _known(call)
     if _name(view) != _RESHAPE or not shape or _known(view.args[0]) != shape:
