@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, Expr
 
@@ -79,6 +80,17 @@ class _Names:
         self.lanes, self.lane = lanes, lane
         self.buffers: list[Any] = []
         self.stores: list[tirx.Stmt] = []
+        self._results: dict[int, list[tuple[Any, Expr, Expr]]] = {}
+
+    def once(self, expand: Any, x: Expr) -> Expr:
+        """Expand a function of a value once, however often an expression computes it."""
+        same = self._results.setdefault(tvm_ffi.structural_hash(x), [])
+        for known, value, result in same:
+            if known is expand and tvm_ffi.structural_equal(value, x):
+                return result
+        result = expand(self, self(x))
+        same.append((expand, x, result))
+        return result
 
     def __call__(self, value: Expr) -> Expr:
         """Store a value, and return the expression that reads it."""
@@ -187,7 +199,7 @@ def _expanded(expr: Expr, name: _Names, conditions: tuple[Expr, ...] = ()) -> Ex
     x = args[0]
     for condition in reversed(conditions):  # where `x` is not read, its index can be out of bounds
         x = tirx.if_then_else(condition, x, _number(0))
-    return expand(name, name(x))
+    return name.once(expand, x)
 
 
 def _branches(chosen: Sequence[Expr], name: _Names, conditions: tuple[Expr, ...]) -> list[Expr]:
