@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -254,7 +253,3 @@ def decoder(places: int, kind: str) -> Any:
             return self.product(self.norm(x[:, -1], "model.norm"), "model.embed_tokens")[0]
 
     return Decoder()
-
-
-if __name__ == "__main__":
-    print(asdict(SIZES), language("", 5))

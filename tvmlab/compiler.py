@@ -25,7 +25,7 @@ from .support.wording import telling
 if TYPE_CHECKING:
     from .records.file import Records
 
-__all__ = ["compile", "cut", "passes", "simplify"]
+__all__ = ["build", "compile", "cut", "simplify"]
 
 
 def compile(
@@ -99,11 +99,7 @@ def compile(
     tally = Tally()
     try:
         mod, made = cut(mod, target)
-        with made:
-            to_loops, to_code = passes(made, schedule, _recorded(records, made))
-            scheduled = tvm.transform.Sequential(to_loops)(mod)
-            pipeline = tvm.transform.Sequential([*to_code, tally])
-            built = relax.build(scheduled, made, relax_pipeline=pipeline, tir_pipeline=PIPELINE)
+        scheduled, built = build(mod, made, schedule, _recorded(records, made), tally)
     except TvmlabError:
         raise  # the error already has a fix
     except Exception as error:  # passes and code generators raise many classes
@@ -136,8 +132,24 @@ def cut(
     return mod, made
 
 
-def passes(
-    target: tvm.target.Target, schedule: bool | str = True, tuned: Tuned | None = None
+def build(
+    mod: IRModule,
+    target: tvm.target.Target,
+    schedule: bool | str = True,
+    tuned: Tuned | None = None,
+    *last: Any,
+) -> tuple[IRModule, relax.VMExecutable]:
+    """Return a module's scheduled loops and its executable; the passes `last` see the code."""
+    with target:
+        to_loops, to_code = _passes(target, schedule, tuned)
+        scheduled = tvm.transform.Sequential(to_loops)(mod)
+        pipeline = tvm.transform.Sequential([*to_code, *last])
+        made = relax.build(scheduled, target, relax_pipeline=pipeline, tir_pipeline=PIPELINE)
+    return scheduled, made
+
+
+def _passes(
+    target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[list[Any], list[Any]]:
     """List the passes from operators to scheduled loops, and from loops to code."""
     if not schedule:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm_ffi import Shape
 
-from ..compiler import passes
+from ..compiler import build
 from ..errors import CompileError, InputError, ModelError, TargetError, TvmlabError
-from ..schedule import PIPELINE, Summary
+from ..schedule import Summary
 from ..schedule.machine import Machine
 from ..support import safetensors
 from ..support.host import missing_features
@@ -122,20 +122,13 @@ class LanguageModel:
         packed = decoder.packed(weights)
         self.bytes = sum(array.nbytes for array in packed.values())
         mod, names = decoder.module()
-        to_loops, to_code = passes(target)
         try:
-            with target:
-                self.scheduled = tvm.transform.Sequential(to_loops)(mod)
-                pipeline = tvm.transform.Sequential(to_code)
-                built = relax.build(
-                    self.scheduled, target, relax_pipeline=pipeline, tir_pipeline=PIPELINE
-                )
+            self.scheduled, self.vm_executable = build(mod, target)
         except TvmlabError:
             raise
         except Exception as error:  # passes and code generators raise many classes
             what = f"TVM could not compile the decoder: {telling(error)}"
             raise CompileError(what, where=f"target {target}") from error
-        self.vm_executable = built
         self._parameters = _in_large_pages([packed[name] for name in names])
         self._machine: Any = None
         # Two threads that use one virtual machine at once would crash the process.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..support import safetensors
 from ..support.extras import need
+from ..support.files import whole
 from .addition import CONFIG, DIGITS, WEIGHTS, answer, encode, held_out, is_held_out
 
 need("torch", extra="torch")
@@ -72,11 +73,13 @@ def parameters(seed: int) -> Weights:
     return made
 
 
-def logits(weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
+def logits(
+    weights: Weights, tokens: torch.Tensor, sizes: Mapping[str, Any] = SIZES
+) -> torch.Tensor:
     """Return the logits ``[batch, length, vocab_size]`` for tokens ``[batch, length]``."""
     batch, count = tokens.shape
-    size, eps = SIZES["head_dim"], SIZES["rms_norm_eps"]
-    frequency = SIZES["rope_theta"] ** -(torch.arange(0, size, 2) / size)
+    size, eps = sizes["head_dim"], sizes["rms_norm_eps"]
+    frequency = sizes["rope_theta"] ** -(torch.arange(0, size, 2) / size)
     angle = torch.outer(torch.arange(count), frequency)
     cos, sin = angle.cos(), angle.sin()
 
@@ -91,7 +94,7 @@ def logits(weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
         return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
 
     x = weights["model.embed_tokens.weight"][tokens]
-    for number in range(SIZES["num_hidden_layers"]):
+    for number in range(sizes["num_hidden_layers"]):
         layer = f"model.layers.{number}"
         normed = norm(x, f"{layer}.input_layernorm")
         q, k, v = (
@@ -109,7 +112,8 @@ def logits(weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
         gate = silu(product(normed, f"{layer}.mlp.gate_proj"))
         inner = gate * product(normed, f"{layer}.mlp.up_proj")
         x = x + product(inner, f"{layer}.mlp.down_proj")
-    return product(norm(x, "model.norm"), "lm_head")
+    head = "model.embed_tokens" if sizes["tie_word_embeddings"] else "lm_head"
+    return product(norm(x, "model.norm"), head)
 
 
 def _batch(random: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,7 +182,8 @@ def train_decoder() -> None:
     if share < _ENOUGH:
         raise SystemExit(f"less than {_ENOUGH:.0%}: nothing is written")
     safetensors.write(WEIGHTS, halves)
-    CONFIG.write_text(json.dumps(SIZES, indent=2) + "\n", encoding="utf-8")
+    with whole(CONFIG) as part:
+        part.write_text(json.dumps(SIZES, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {WEIGHTS}")
 
 

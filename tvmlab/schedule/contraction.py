@@ -32,7 +32,7 @@ _PARALLEL = 500_000
 _UNROLLED, _ALL = 8, 1 << 30
 # From this many pixels per tile, reading the weights from the L2 cache costs no time.
 _MANY = 10
-# Loops over the sums of a product of two matrices: rows are the pixels of one line.
+# Loops over the sums of a product of two matrices: rows, one pixel, channels.
 _ONE_MATRIX = 3
 
 
@@ -141,8 +141,8 @@ class _Plan:
         unroll = inputs if inputs <= 4 else 2 if even else 1
         tile = (rows, columns, channels)
         # Packed weights are read once, in their order.
-        together = sch.get(block).reads[-1].source.shape[-1 if depth == 1 else -2]
-        once = isinstance(together, int | tirx.IntImm) and int(together) == channels
+        stored = sch.get(block).reads[-1].source.shape[-1 if depth == 1 else -2]
+        once = isinstance(stored, int | tirx.IntImm) and int(stored) == channels
         once = once and reuse and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
         ahead = None
         down = lines if isinstance(lines, int) else 0

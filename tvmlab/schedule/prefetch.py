@@ -72,8 +72,8 @@ class Ahead:
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
         there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
-        place = tirx.address_of(there)
-        fetch = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", place, *flags))
+        address = tirx.address_of(there)
+        fetch = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
         return fetch if self.down else tirx.IfThenElse(tile < tiles, fetch, None)
 
 

@@ -7,6 +7,7 @@ sums to it. It replaces an array on the stack, of any size, by registers.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
@@ -33,9 +34,7 @@ def _on_stack(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimF
         if not all(isinstance(size, tirx.IntImm) for size in buffer.shape):
             return made
         number = tvm.DataType(str(buffer.dtype))
-        size = int(number.bits * number.lanes) // 8
-        for extent in buffer.shape:
-            size *= int(extent)
+        size = number.bits * number.lanes // 8 * math.prod(map(int, buffer.shape))
         if buffer.scope() != "global" or not 0 < size <= _MOST:
             return made
         return tirx.AllocBuffer(buffer, {**made.annotations, _ON_STACK: tirx.IntImm("int32", 1)})

@@ -43,10 +43,8 @@ def looked_up(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -
     whole = shape and all(isinstance(n, int) for n in shape) and shape[-1] % _LANES == 0
     if not machine.permutes_bytes or not whole or dtype not in ("int8", "uint8"):
         return None
-    row, given = (
-        OPERATORS[str(call.op.name).removeprefix("relax.qnn.")],
-        CallOperands(builder, call),
-    )
+    row = OPERATORS[str(call.op.name).removeprefix("relax.qnn.")]
+    given = CallOperands(builder, call)
     # In the order of the bits, that is, the negative numbers of int8 last.
     every = np.arange(256).astype("uint8").view(dtype)
     results = row.reference(x=every, **row.known(given, dtype), **given.attributes)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from .files import written
 
 __all__ = ["read", "write"]
 
@@ -83,7 +84,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to a file; the same arrays give the same bytes."""
+    """Write arrays to a file; `ModelError` if it fails. The same arrays give the same bytes."""
     header: dict[str, Any] = {}
     parts: list[bytes] = []
     end = 0
@@ -94,7 +95,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> N
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [first, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
-    Path(path).write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *parts]))
+    with written(path, ModelError) as part:
+        part.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *parts]))
 
 
 def _entry(one: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
