@@ -40,11 +40,13 @@ def test_error_in_units_in_the_last_place(name: str) -> None:
 
 
 def test_a_compiled_network_calls_no_library() -> None:
-    x = relax.Var("x", relax.TensorType((8, 64), "float32"))
+    # The last tile of 197 rows has fewer rows, and code of its own.
+    x = relax.Var("x", relax.TensorType((197, 64), "float32"))
+    weight = relax.const(np.ones((64, 64), "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
-            y = builder.emit(relax.op.nn.gelu(relax.op.tanh(x)))
+            y = builder.emit(relax.op.nn.gelu(relax.op.matmul(relax.op.tanh(x), weight)))
             made = builder.emit_output(relax.op.nn.softmax(relax.op.sigmoid(y)))
         builder.emit_func_output(made)
     text = str(tvmlab.compile(builder.get()).tir())

@@ -253,6 +253,9 @@ def _statement(stmt: tirx.Stmt, buffers: list[Any]) -> tirx.Stmt:
             return _vectors(stmt, buffers)
         bounds = stmt.min, stmt.extent, stmt.kind, _statement(stmt.body, buffers)
         return tirx.For(stmt.loop_var, *bounds, stmt.thread_binding, stmt.annotations)
+    if isinstance(stmt, tirx.IfThenElse):
+        cases = [case and _statement(case, buffers) for case in (stmt.then_case, stmt.else_case)]
+        return tirx.IfThenElse(stmt.condition, *cases)
     if isinstance(stmt, s_tir.SBlockRealize):
         return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, _block(stmt.block))
     return stmt
