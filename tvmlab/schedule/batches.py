@@ -7,6 +7,7 @@ tiles in registers. With both zero points, the sum over k of ``(a - za) (b - zb)
     sum(a b) - za sum(b) - zb sum(a) + k za zb
 
 The sums of the right columns are dot products with ones, and those of the left rows plain sums.
+An instruction for 16 bits needs no such sums, because its factors are the differences.
 """
 
 from __future__ import annotations
@@ -52,11 +53,15 @@ class _Side:
 
     @property
     def point(self) -> int:
-        """The zero point in the wanted dtype."""
+        """The zero point in the wanted dtype; the differences have none."""
+        if self.wanted == "int16":
+            return 0
         return self.zero + int(np.iinfo(self.wanted).min) - int(np.iinfo(self.dtype).min)
 
     def moved(self, value: Any) -> Any:
         """Convert a number to the wanted dtype: a shift by 128 flips the highest bit."""
+        if self.wanted == "int16":
+            return value.astype("int16") - tirx.const(self.zero, "int16")
         if self.dtype == self.wanted:
             return value
         highest = tirx.const(np.array(128, "uint8").view(self.dtype).item(), self.dtype)
@@ -67,7 +72,7 @@ def batch_matmul(
     builder: relax.BlockBuilder, call: relax.Call, machine: Machine
 ) -> relax.Expr | None:
     """Legalize ``qnn.batch_matmul`` of known sizes; None if it has too few batches, or no dot."""
-    a, dot = dialect.attributes(call), machine.dot8
+    a, dot = dialect.attributes(call), machine.dot8 or machine.dot16
     left, right, *zeros = call.args[:4]
     shapes = [getattr(x.ty, "shape", None) for x in (left, right, call)]
     if dot is None or not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
@@ -89,7 +94,8 @@ def batch_matmul(
     wide = round_up(inner, dot.depth)
     free = replace(machine, registers=machine.registers - dot.spare)
     steps = wide // dot.depth
-    tile = Tile.choose(1, rows, columns, steps, wide, "int32", free)
+    apart = wide * np.dtype(dot.data).itemsize
+    tile = Tile.choose(1, rows, columns, steps, apart, "int32", free)
     turned = bool(a["transpose_b"])
     ones = np.zeros(wide, dot.data)
     ones[:inner] = 1
@@ -180,11 +186,12 @@ def batch_matmul(
 
 
 def _interleave(lanes: int, depth: int, dtype: str) -> str:
-    """Return the name of the TensorIntrin that packs `depth` rows of `lanes` bytes."""
+    """Return the name of the TensorIntrin that packs `depth` rows of `lanes` integers."""
     name = f"tvmlab.interleave_{lanes}x{depth}_{dtype}"
     if TensorIntrin.get(name, allow_missing=True) is not None:
         return name
-    row, words, whole = f"uint8x{lanes}", f"uint32x{lanes}", f"{dtype}x{lanes * depth}"
+    bits = int(tvm.DataType(dtype).bits)
+    row, words, whole = f"uint{bits}x{lanes}", f"uint32x{lanes}", f"{dtype}x{lanes * depth}"
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def description(x: T.handle, y: T.handle) -> None:
@@ -202,7 +209,7 @@ def _interleave(lanes: int, depth: int, dtype: str) -> str:
         made = None
         for place, each in enumerate(rows):
             word = T.Cast(words, T.reinterpret(each, dtype=row))
-            shift = T.broadcast(T.uint32(8 * place), lanes)
+            shift = T.broadcast(T.uint32(bits * place), lanes)
             moved = T.shift_left(word, shift) if place else word
             made = moved if made is None else T.bitwise_or(made, moved)
         return T.reinterpret(made, dtype=whole)
