@@ -104,6 +104,7 @@ class _Plan:
     local: bool  # whether a thread prepares its own part of the input
     ahead: Ahead | None  # how weights are prefetched, or None
     prepared: bool  # whether the input is copied first
+    parallel: bool  # whether the threads share the work
     lines: int  # lines of a matrix, of which the last tile has fewer; 0 if they are padded
     sample: bool = False  # whether a search samples the sizes, starting with these
 
@@ -123,10 +124,13 @@ class _Plan:
         weights = math.prod(taps) * inputs * channels * size
         blocks = o // channels
         lines = y // rows
+        # A product with a vector has few operations, and takes as long as its weights are read.
+        work = loops.work(sch, block)
+        parallel = work is None or work >= _PARALLEL or blocks * weights >= machine.l2
         known = math.prod(size for size in outer if isinstance(size, int))
         # A thread prepares its own part, if there is one for every thread.
-        work, many = loops.work(sch, block), not all(isinstance(n, int) for n in (*outer, y))
-        many = many or lines * known >= machine.threads or (work is not None and work < _PARALLEL)
+        many = not all(isinstance(n, int) for n in (*outer, y))
+        many = many or lines * known >= machine.threads or not parallel
         local = prepared and blocks * weights <= machine.l2 and many
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
         # Either the images are read again for every group, or the weights for every image.
@@ -155,9 +159,15 @@ class _Plan:
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
             few = loops.divisor(lines, 8)
             whole = chunk == inputs
-            return cls(tile, group, few, chunk, whole, reuse, unroll, False, ahead, prepared, left)
+            return cls(
+                *(tile, group, few, chunk, whole, reuse, unroll),
+                *(False, ahead, prepared, parallel, left),
+            )
         together = _share(lines, known, machine.threads) if local and isinstance(y, int) else 1
-        return cls(tile, group, together, inputs, True, reuse, unroll, local, ahead, prepared, left)
+        return cls(
+            *(tile, group, together, inputs, True, reuse, unroll),
+            *(local, ahead, prepared, parallel, left),
+        )
 
     def nests(self) -> list[_Plan]:
         """List plans for the same tile: this one, and those with another nesting of the loops."""
@@ -216,7 +226,6 @@ def _tile(
         *taps, k, depth = *taps, k
         inner = [depth]
         sch.unannotate(block, DOT)
-    work = loops.work(sch, block)
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     sch.unannotate(block, TILE)
     sch.unannotate(block, OPERATOR)
@@ -241,7 +250,7 @@ def _tile(
     first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
     sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol, *inner)
     together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
-    if work is None or work >= _PARALLEL:
+    if plan.parallel:
         sch.parallel(together)
 
     sch.reverse_compute_at(store, xt if plan.whole else together, preserve_unit_loops=True)

@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
 from ..support.wording import telling
+from .compute import sizes
 from .quantized_phases import quantized_phases
 from .transposed import by_phases
 from .unfold import as_conv2d
@@ -78,6 +79,30 @@ _CHANGES: dict[str, Callable[[relax.Call], relax.Expr]] = {
 }
 
 
+@relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
+def _split_by_slices(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
+    """Replace each part of a split by a slice, which `FuseOps` can fuse with what reads it."""
+
+    @relax.expr_functor.mutator
+    class Changed(relax.PyExprMutator):
+        def visit_tuple_getitem_(self, part: relax.TupleGetItem) -> relax.Expr:
+            part = self.visit_expr_post_order(part)
+            parts = part.tuple_value
+            parts = self.lookup_binding(parts) if isinstance(parts, relax.Var) else parts
+            if getattr(getattr(parts, "op", None), "name", "") != "relax.split":
+                return part
+            x, axis = parts.args[0], int(parts.attrs.axis) % max(1, parts.args[0].ty.ndim)
+            parts = [sizes(one.shape)[axis] for one in parts.ty.fields]
+            if not all(isinstance(size, int) for size in parts) or len(parts) > _PARTS:
+                return part
+            start = sum(parts[: part.index])
+            return relax.op.strided_slice(x, [axis], [start], [start + parts[part.index]])
+
+    return Changed().visit_expr(func)
+
+
+# Parts of a split that become slices; each slice that is not fused is a function to compile.
+_PARTS = 4
 _DESIRED = {name: ["NHWC", "OHWI"] for name in ("relax.nn.conv2d", "relax.qnn.conv2d")}
 _DESIRED |= {f"relax.{kind}.conv2d_transpose": ["NHWC", "IOHW"] for kind in ("nn", "qnn")}
 _IMAGE = 4
@@ -223,6 +248,7 @@ def channels_last() -> tvm.transform.Pass:
             quantized_phases(),
             _sink_transposes,
             _each_call(sink_view),
+            _split_by_slices,
             relax.transform.DeadCodeElimination(),
         ]
     )
