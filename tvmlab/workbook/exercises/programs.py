@@ -1,4 +1,4 @@
-"""The checks of notebooks 00, 01, 02, 07, 08 and 09: schedules, C++, commands and measurements."""
+"""The checks of notebooks 00, 01, 02, 07, 08, 09 and 13: schedules, C++, commands and numbers."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ TYPES = {"relu": "bool", "scale": "double", "channels": "short"}
 TYPES |= {"weights": "void*", "stride": "int", "pad": "char"}
 # A share of the time, and the speedup of that share.
 SHARES = [(0.5, 2), (0.9, 10), (0.9, math.inf), (0.25, 1), (0.1, 0.5)]
+# Lengths of sequences, layers, key-value heads, numbers per head, and tokens per page.
+CACHES = [([16], 1, 1, 32, 16), ([16, 32], 4, 2, 64, 16), ([1, 17, 40], 3, 1, 32, 16)]
 
 
 @exercise
@@ -302,3 +304,39 @@ def check_gain(gain: Function) -> str:
         why = f"gain({share}, {times}) is {found:.6g}, expected {wanted:.6g}: {parts}"
         require(math.isclose(found, wanted, rel_tol=1e-6), why)  # float32 is good enough
     return "the speedup is right for every share"
+
+
+@exercise
+def check_cache_bytes(cache_bytes: Function) -> str:
+    """Check `cache_bytes`, which returns the bytes of the pages that some sequences need.
+
+    It takes the sequences' lengths, the number of layers, the number of key-value heads, the
+    numbers per head, and the tokens per page. Keys and values are float32.
+    """
+    for lengths, *sizes, page in CACHES:
+        count = sum(math.ceil(length / page) for length in lengths)
+        wanted = 2 * 4 * math.prod(sizes) * count * page
+        found = judge.whole(call(cache_bytes, lengths, *sizes, page), "the number of bytes")
+        why = f"for sequences of {lengths} tokens in pages of {page}, cache_bytes returns {found}"
+        require(found == wanted, f"{why}, expected {wanted}: {several(count, 'page')}")
+    return "the pages of keys and values are counted"
+
+
+@exercise
+def check_attend_pages(attend_pages: Function) -> str:
+    """Check `attend_pages`, the attention of a query to the keys and values in some pages.
+
+    It takes the query, all pages of keys and of values, the numbers of the sequence's pages in
+    order, and the length of the sequence.
+    """
+    random = np.random.default_rng(0)
+    query = random.standard_normal(32)
+    keys, values = random.standard_normal((2, 8, 16, 32))
+    for table, length in (([5], 16), ([6, 1], 32), ([3, 7, 2], 37), ([4, 0], 17)):
+        found = call(attend_pages, query, keys.copy(), values.copy(), table, length)
+        k, v = (one[table].reshape(-1, 32)[:length] for one in (keys, values))
+        weights = np.exp(k @ query / math.sqrt(32))
+        wanted = weights @ v / weights.sum()
+        name = f"the result for {length} tokens in the pages {table}"
+        judge.same_values(found, wanted, name, tolerance=1e-4)
+    return "the result is right for full pages, and for pages that are partly empty"
