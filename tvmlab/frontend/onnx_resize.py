@@ -19,6 +19,10 @@ from .sizes import computed, not_too_large
 __all__ = ["RESIZE"]
 
 
+# With fewer channels, channels last would not fill a vector.
+_CHANNELS = 8
+
+
 def _float(number: Any) -> Any:
     return tirx.Cast("float64", number)
 
@@ -231,10 +235,18 @@ def _resize(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> 
         raise importer.unsupported(f"of {dtype} by interpolation", "convert it to float32 before")
     if roi is None or importer.known_sizes(roi) == [0]:
         roi = const(np.array([0] * len(n) + [1] * len(n), "float32"))
-    for i, axis in enumerate(axes):
-        if crops or scale is factors or made[i] != n[i] or not np.isclose(factors[i], 1):
-            one = {**how, "axis": axis, "n": n[i], "i": i}
-            x = _along(importer, x, scale, roi, made[i], reach[i], one)
+    changed = [
+        (i, axis)
+        for i, axis in enumerate(axes)
+        if crops or scale is factors or made[i] != n[i] or not np.isclose(factors[i], 1)
+    ]
+    # Channels last, as convolutions are computed: their transposes then cancel out.
+    image = len(known) == 4 and known[1] >= _CHANNELS and {axis for _, axis in changed} == {2, 3}
+    x = importer.bb.emit(op.permute_dims(x, [0, 2, 3, 1])) if image else x
+    for i, axis in changed:
+        one = {**how, "axis": axis - image, "n": n[i], "i": i}
+        x = _along(importer, x, scale, roi, made[i], reach[i], one)
+    x = importer.bb.emit(op.permute_dims(x, [0, 3, 1, 2])) if image else x
     if not crops:
         return x
 
