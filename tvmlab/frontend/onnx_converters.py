@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
+from ..indices.loops import static
 from ..ir.dialect import WIDENED
 from .arithmetic import equal, inverse
 from .checks import check_scales
@@ -32,6 +33,7 @@ from .onnx_resize import RESIZE
 from .onnx_run_time import RUN_TIME
 from .onnx_sampling import SAMPLING
 from .onnx_signal import SIGNAL
+from .onnx_sizes import quotient, size_range, sizes_in
 
 __all__ = ["Importer", "importable", "nodes", "place"]
 
@@ -383,8 +385,10 @@ def _shape(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.
     chosen = [None] if sizes is None else sizes[start:end]
     if None not in chosen:
         return const(np.array(chosen, "int64"))
+    if sizes is not None:
+        return relax.ShapeExpr(inputs[0].ty.shape.values[start:end])
     if start or end is not None:
-        raise importer.unsupported("of open sizes, with start or end", "give `shapes` to load")
+        raise importer.unsupported("of an unknown rank, with start or end", "give `shapes` to load")
     return importer.by_upstream("Shape", inputs, attributes)
 
 
@@ -463,6 +467,35 @@ def _slice(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.
     return importer.by_upstream("Slice", [inputs[0], *map(const, (starts, ends, axes))], {})
 
 
+def _reshape(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    """Compute the size that is written as -1 without a division by symbolic sizes."""
+    x, target = inputs[0], sizes_in(inputs[1], importer.value(inputs[1]))
+    known = isinstance(x.ty, relax.TensorType) and isinstance(x.ty.shape, relax.ShapeExpr)
+    old = list(x.ty.shape.values) if known else []
+    if target is None or None not in [static(size) for size in (*old, *target)]:
+        return importer.by_upstream("Reshape", inputs, attributes)
+    if not attributes.get("allowzero"):
+        target = [old[i] if static(n) == 0 and i < len(old) else n for i, n in enumerate(target)]
+    if [static(n) for n in target].count(-1) == 1:
+        others = [n for n in target if static(n) != -1]
+        target = [quotient(old, others) if static(n) == -1 else n for n in target]
+    return op.reshape(x, relax.ShapeExpr(target))
+
+
+def _range(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    made = size_range(inputs)
+    return importer.by_upstream("Range", inputs, attributes) if made is None else made
+
+
+def _expand(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    x, target = inputs[0], sizes_in(inputs[1], importer.value(inputs[1]))
+    tensor = isinstance(x.ty, relax.TensorType)
+    if target is None or not tensor or None not in (sizes_of(x) or ()):
+        return importer.by_upstream("Expand", inputs, attributes)
+    whole = relax.ShapeExpr([*[1] * (x.ty.ndim - len(target)), *target])
+    return importer.by_upstream("Expand", [x, whole], attributes)
+
+
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
     **EXTREMES,
@@ -476,6 +509,7 @@ CONVERTERS: dict[str, Converter] = {
     **SIGNAL,
     "Clip": _clip,
     "Equal": _equal,
+    "Expand": _expand,
     "IsInf": _is_inf,
     "Mish": _mish,
     "Not": _not,
@@ -498,6 +532,8 @@ CONVERTERS: dict[str, Converter] = {
     "QLinearMul": _qlinear("Mul", 2),
     "QLinearSigmoid": _qlinear("Sigmoid", 1),
     "QLinearSoftmax": _qlinear_softmax,
+    "Range": _range,
+    "Reshape": _reshape,
     "Slice": _slice,
     "ThresholdedRelu": _thresholded,
     "Unsqueeze": _unsqueeze,

@@ -25,6 +25,7 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..indices.loops import static
 from ..ir.dialect import WIDENED
 from .onnx_rules import disagreement, inferred, schema_of
+from .onnx_sizes import SCALARS, as_tensor, computed_sizes, is_scalar
 
 __all__ = ["GraphImporter", "const", "definition", "nodes", "place", "sizes_of"]
 
@@ -107,8 +108,8 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
             self.bind(node)
         for output in graph.output:
             value = self._nodes[output.name]
-            if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
-                self._nodes[output.name] = self.bb.emit(op.shape_to_tensor(value))
+            if is_scalar(value) or isinstance(getattr(value, "ty", None), relax.ShapeType):
+                self._nodes[output.name] = as_tensor(self.bb, value)
             self.check_declared(output, value, shape=False)  # runtimes accept outdated shapes
 
     def check_declared(self, declared: Any, value: Any, *, shape: bool = True) -> None:
@@ -135,10 +136,14 @@ class GraphImporter(upstream.ONNXGraphImporter):  # type: ignore[misc]
         attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
         attributes["tvm_custom"]["node"] = node
         inputs = upstream.onnx_input(self._nodes[name] if name else None for name in node.input)
-        if kind not in _OF_SHAPES:
-            for i, value in enumerate(inputs):
-                if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
-                    inputs[i] = self.bb.emit(op.shape_to_tensor(value))
+        sizes = computed_sizes(kind, inputs, attributes)
+        if sizes is not None:
+            self._nodes[node.output[0]] = sizes
+            return
+        for i, value in enumerate(inputs):
+            shape = isinstance(getattr(value, "ty", None), relax.ShapeType)
+            if (shape and kind not in _OF_SHAPES) or (is_scalar(value) and kind not in SCALARS):
+                inputs[i] = as_tensor(self.bb, value)
         expected = self.expected(node, inputs)
         made = self.convert(kind, inputs, attributes)
         if not isinstance(made, relax.Tuple) and isinstance(
@@ -324,6 +329,9 @@ def _type(value: Any) -> onnx.TypeProto:
             made.tensor_type.shape.SetInParent()  # a scalar has a shape, too
         for size in sizes or ():
             made.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": size}))
+    elif is_scalar(value):
+        made.tensor_type.elem_type = onnx.TensorProto.INT64
+        made.tensor_type.shape.SetInParent()
     elif isinstance(kind, relax.ShapeType):
         made.tensor_type.elem_type = onnx.TensorProto.INT64
         made.tensor_type.shape.dim.add(**({} if kind.ndim < 0 else {"dim_value": kind.ndim}))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from .custom import Converters, converters_of
 from .pytorch_converters import CONVERTERS, arguments
 from .pytorch_custom import FORM, convert_map, decomposed, kept_by
 from .pytorch_results import checked
+from .pytorch_sizes import sliced
 
 __all__ = ["UNDECOMPOSED", "import_program"]
 
@@ -81,9 +83,11 @@ def import_program(
             program = decomposed(program, kept)
             _refuse_state(program)
             importer = upstream.ExportedProgramImporter()
+            bounds = _bounds(program)
             ours = {**CONVERTERS, **_INDEX_CONVERTERS, **quantized_converters(program)}
+            ours["slice.Tensor"] = partial(sliced, bounds)
             table = convert_map(program, custom, ours, importer.convert_map)
-            table = checked(table, importer, _bounds(program))
+            table = checked(table, importer, bounds)
             mod = importer.from_exported_program(program, keep_params, True, False, table)
             mod = named(mod, {node.name: value for node, value in importer.env.items()})
             normalize: Any = NormalizeIndices()

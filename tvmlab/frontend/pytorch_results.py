@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import tvm
 from tvm import relax, sym, tirx
 from tvm.relax import op
 
 from ..indices.loops import static
 from .arithmetic import converted
 from .pytorch_converters import dtype_of, refused
+from .pytorch_sizes import bounded, open_sizes, size_of
 
 __all__ = ["checked", "without_importer"]
 
@@ -129,44 +127,17 @@ def _of_shape(
     ``min(n, 512)`` is n if the export says so. Otherwise TVM would not know that it can be added to
     a tensor of n numbers. When the model runs, the reshape is checked.
     """
-    shape, plain, bounded = made.ty.shape, sym.Analyzer(), sym.Analyzer()
+    shape, plain = made.ty.shape, sym.Analyzer()
     if not isinstance(shape, relax.ShapeExpr):
         return made
     if all(isinstance(size, (tirx.Var, tirx.IntImm)) for size in shape.values):
         return made
-    inputs = [importer.env[one].ty for one in node.graph.find_nodes(op="placeholder")]
-    known = {
-        size.name: size
-        for type_ in inputs
-        if isinstance(type_, relax.TensorType)
-        for size in type_.shape.values
-        if isinstance(size, tirx.Var)
-    }
-    for name, (low, high) in bounds.items():
-        if name in known:
-            bounded.bind(known[name], tvm.ir.Range(low, high + 1))
-    sizes = [_size(size, known) for size in stated]
+    known = open_sizes(node, importer)
+    inside = bounded(known, bounds)
+    sizes = [size_of(size, known) for size in stated]
     pairs = list(zip(shape.values, sizes, strict=True))
-    if any(size is None or not bounded.can_prove_equal(one, size) for one, size in pairs):
+    if any(size is None or not inside.can_prove_equal(one, size) for one, size in pairs):
         return made
     if all(plain.can_prove_equal(one, size) for one, size in pairs):
         return made
     return importer.block_builder.emit(op.reshape(made, sizes))
-
-
-def _size(size: Any, known: Mapping[str, Any]) -> Any:
-    """Convert a size of PyTorch's; None for an expression other than sums and products."""
-    if isinstance(size, int):
-        return tirx.const(size, "int64")
-
-    def value(expr: Any) -> Any:
-        if expr.is_Integer:
-            return tirx.const(int(expr), "int64")
-        if expr.is_Symbol:
-            return known.get(str(expr))
-        parts = [value(part) for part in expr.args] if expr.is_Add or expr.is_Mul else [None]
-        if any(part is None for part in parts):
-            return None
-        return functools.reduce(operator.add if expr.is_Add else operator.mul, parts)
-
-    return value(size.node.expr)

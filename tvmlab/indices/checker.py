@@ -202,7 +202,37 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
                     assumed[int(axis)] = found[int(axis)]
             conditions += [tirx.EQ(*pair) for pair in zip(found, assumed, strict=True)]
         flag = self.checked(conditions, f"a slice of {plain(sizes)} to {plain(assumed)}")
-        return made if flag is None else self.copied(self.emit(made), flag, assumed)
+        if flag is None and not call.attrs.assume_inbound:
+            return made
+        starts: list[Any] = [tirx.const(0, "int64")] * len(sizes)
+        by = [1] * len(sizes)
+        for i, axis in enumerate(map(int, axes)):
+            starts[axis] = self.start(begins[i], sizes[axis])
+            by[axis] = int(steps[0][i]) if steps else 1
+        if flag is None and all(
+            starts[int(axis)].same_as(begin) for axis, begin in zip(axes, begins, strict=True)
+        ):
+            return call
+
+        # The slice is taken as assumed, whose sizes are simpler than those of a clamped slice.
+        def taken(values: te.Tensor, starts: Any, sizes: Any, *flags: te.Tensor) -> te.Tensor:
+            def place(*at: Any) -> Any:
+                *first, last = (s + i * n for s, i, n in zip(starts, at, by, strict=True))
+                return values(*first, last + flags[0](0) if flags else last)
+
+            return te.compute(sizes, place)
+
+        flags = [] if flag is None else [flag]
+        return self.emit_te(taken, data, starts, list(assumed), *flags, name="sliced")
+
+    def start(self, begin: Any, size: Any) -> Any:
+        """Return where a slice of an axis begins, clamped unless a clamp changes nothing."""
+        if not self.analyzer.can_prove(begin >= 0):
+            counted = begin + size
+            if not self.analyzer.can_prove(begin < 0):
+                counted = tirx.Select(begin < 0, counted, begin)
+            begin = tirx.max(counted, tirx.const(0, "int64"))
+        return begin if self.analyzer.can_prove(begin <= size) else tirx.min(begin, size)
 
     def checked(self, conditions: Sequence[Any], where: str) -> relax.Expr | None:
         """Emit an assertion of conditions; return its zero, or None if all are known to hold."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from ..ir.dialect import NARROW, OUTPUT_NAMES, WIDENED
 
 __all__ = ["Input", "Output", "Signature"]
 
+# The function's attribute with the largest sizes, for which TVM plans memory.
+_MOST = "tir_var_upper_bound"
 # How TVM writes the numbers in a formula.
 _INT64 = re.compile(r"T\.int64\((-?\d+)\)")
 
@@ -77,10 +79,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a function, in order."""
+    """The inputs and outputs of a function, in order, and the largest sizes if they are bounded."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
@@ -109,9 +112,11 @@ class Signature:
         if len(names) == len(outputs) == len(set(names)) and all(names):
             outputs = [replace(one, name=name) for one, name in zip(outputs, names, strict=True)]
         narrow = (func.attrs or {}).get(NARROW, {})
+        most = (func.attrs or {}).get(_MOST, {}).items()
         return cls(
             tuple(replace(one, dtype=str(narrow.get(one.name, one.dtype))) for one in inputs),
             tuple(replace(one, dtype=str(narrow.get(one.name, one.dtype))) for one in outputs),
+            tuple((str(name), int(size)) for name, size in most),
         )
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
@@ -125,10 +130,24 @@ class Signature:
         # This comparison comes first because a call's time is counted in microseconds.
         return [
             value
-            if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
+            if type(value) is np.ndarray
+            and value.dtype == dtype
+            and (value.shape == shape or _fits(declared, value.shape, sizes))
             else self._check(declared, value, sizes)
             for declared, (shape, dtype), value in zip(self.inputs, self._exact, args, strict=True)
         ]
+
+    def beyond(self, arrays: Sequence[Any]) -> InputError | None:
+        """Return the error for sizes above those for which TVM has planned memory, if any are."""
+        most = dict(self.most)
+        for declared, array in zip(self.inputs, arrays, strict=True):
+            for want, size in zip(declared.shape, array.shape, strict=True):
+                if size > most.get(str(want), size):
+                    what = f"input {declared.name!r} has shape {tuple(array.shape)}: {want} is "
+                    what += f"{size}, but the model was exported for at most {most[str(want)]}"
+                    fix = "pass a smaller input, or export the model with a larger bound"
+                    return self._error(what, fix=fix)
+        return None
 
     def narrowed(self, result: Any) -> Any:
         """Convert results that TVM holds in 8 bits to the model's own dtypes of 2 and 4 bits."""
@@ -147,7 +166,7 @@ class Signature:
 
     @functools.cached_property
     def _exact(self) -> list[tuple[tuple[int | str, ...] | None, np.dtype[Any] | None]]:
-        """The shapes and dtypes that need no other check; a shape with a name equals no array's."""
+        """The shapes and dtypes to compare first; a shape with a name equals no array's."""
         return [(value.shape, _dtype(value.dtype)) for value in self.inputs]
 
     def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -207,6 +226,18 @@ class Signature:
     def _error(self, what: str, fix: str | None = None) -> InputError:
         takes = ", ".join(map(str, self.inputs)) or "no inputs"
         return InputError(what, where=f"main({takes})", fix=fix or f"it takes {takes}")
+
+
+def _fits(declared: Input, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> bool:
+    """Return whether a shape is the declared one; enter the sizes that its names stand for."""
+    if len(shape) != len(declared.shape):
+        return False
+    for size, want in zip(shape, declared.shape, strict=True):
+        if size == want:
+            continue
+        if isinstance(want, int) or sizes.setdefault(want, (size, declared.name))[0] != size:
+            return False
+    return True
 
 
 def _sizes(shape: Any) -> tuple[int | str, ...]:
