@@ -88,7 +88,7 @@ def test_a_decoder_is_right_for_every_size(which: str, decoder: nn.Module) -> No
             run(torch.zeros(1, LONGEST + 1, dtype=torch.int64))
     if which != "length":
         with pytest.raises(InputError, match="is 10, but the model was exported for at most 9"):
-            run(torch.zeros(10, 7, dtype=torch.int64))
+            run(torch.zeros(10, lengths[-1], dtype=torch.int64))
 
 
 def slices(module: nn.Module, sizes: dict[int, Any]) -> Any:
