@@ -167,7 +167,8 @@ def contraction(
     """Sum over taps and inputs, padded to whole tiles."""
     *outer, height, width = pixels
     shape = [*outer, round_up(height, tile.rows), round_up(width, tile.columns)]
-    lines = height if not taps and isinstance(height, int) else 0  # of a matrix that is not padded
+    # The lines of a matrix, which is not padded; -1 if their number is known only at run time.
+    lines = 0 if taps else height if isinstance(height, int) else -1
     k = [te.reduce_axis((0, tap), f"k{n}") for n, tap in enumerate(taps)]
     if dot is None:
         ki = [te.reduce_axis((0, inputs), "ki")]
