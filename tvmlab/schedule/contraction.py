@@ -149,7 +149,7 @@ class _Plan:
         once = isinstance(stored, int | tirx.IntImm) and int(stored) == channels
         once = once and reuse and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
         ahead = None
-        down = lines if isinstance(lines, int) else 1
+        down = lines if isinstance(lines, int) else 0
         if once and isinstance(x, int) and blocks * weights > machine.l1:
             step = channels * depth
             many = math.prod(taps) * steps * step

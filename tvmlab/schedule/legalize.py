@@ -38,6 +38,7 @@ from .compute import (
     unraveled,
 )
 from .dot_operands import Factors, source
+from .loops import VIEW
 from .machine import Machine
 from .norms import Norms
 from .tables import looked_up, tabulated
@@ -526,7 +527,7 @@ def _reshape(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
         return te.compute(shape, value, name="reshape")
 
     # Not element-wise, so that it is not copied to be fused with a product that reads it.
-    attrs = {"op_pattern": _INJECTIVE}
+    attrs = {"op_pattern": _INJECTIVE, VIEW: True}
     how = {"primfunc_name_hint": "reshape", "primfunc_attrs": attrs}
     return builder.call_te(reshape, call.args[0], new, **how)
 

@@ -16,6 +16,9 @@ from .machine import Machine
 PARALLEL = 16_384
 #: The annotation of a parallel loop of symbolic size: how often a block must run, at least.
 LEAST = "tvmlab.least"
+#: The attribute of a function that is a reshape. Alone, it is a view in upstream's pipeline, which
+#: does not recognize its loops after a split.
+VIEW = "tvmlab.view"
 #: Vectors that are summed in parallel, so that a sum need not wait for the previous one.
 VECTORS = 4
 

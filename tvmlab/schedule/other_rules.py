@@ -141,6 +141,8 @@ class ElementWise(CPUScheduleRule):
     ) -> s_tir.Schedule | None:
         """Schedule a function, or return None if a block reduces."""
         sch = s_tir.Schedule(func)
+        if func.attrs.get(loops.VIEW, False):
+            return sch
         infos = normalize_prim_func(sch)
         if infos is None or not all(info.is_injective() for info in infos):
             return None

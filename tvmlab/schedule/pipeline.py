@@ -107,12 +107,10 @@ def schedule_passes(
         A pass from Relax with operators to Relax that calls fused, scheduled TIR functions.
     """
     by_rules = ApplyRules(rules(step))
-    # A reshape that is left copies nothing. The pass would not recognize it after scheduling.
-    views = [relax.transform.RewriteDataflowReshape(), relax.transform.DeadCodeElimination()]
     if tuned is None:
-        return tvm.transform.Sequential([fused_passes(target, step), *views, by_rules])
+        return tvm.transform.Sequential([fused_passes(target, step), by_rules])
     fused = _FusedByLayouts(target, step, tuned)
-    return tvm.transform.Sequential([fused, *views, ApplyTuned(tuned), by_rules])
+    return tvm.transform.Sequential([fused, ApplyTuned(tuned), by_rules])
 
 
 @tvm.transform.module_pass(opt_level=0)

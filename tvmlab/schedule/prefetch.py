@@ -27,8 +27,8 @@ _READ, _LEVEL, _DATA = 0, 2, 1
 class Ahead:
     """The order in which a scheduled contraction reads its packed weights.
 
-    If the number of tiles is known only at run time, `down` is one, and the last tile prefetches:
-    with few rows, it is the first one too.
+    If the number of tiles is known only at run time, `down` is zero, and only the last tile
+    prefetches: with few rows, it is the first one too.
     """
 
     rows: int
@@ -66,10 +66,10 @@ class Ahead:
         # Each tile fetches its share, evenly over its steps.
         tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
-        tiles = self.down * self.across
+        tiles = self.down * self.across or 1
         share = done * (self.step // tiles)
-        if tiles > 1:
-            share += tile * (self.many // tiles)
+        if self.down:
+            share = tile * (self.many // tiles) + share
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
         there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))

@@ -267,8 +267,13 @@ def _renamed(stmt: tirx.Stmt) -> tirx.Stmt:
             sizes = (match.buffer.elem_offset, *match.buffer.strides)
             found.extend(size for size in sizes if isinstance(size, tirx.Var))
             buffers.append(match.buffer)
+        buffers.extend(block.alloc_buffers)
 
-    tvm_ffi.structural_walk(stmt, ((tirx.For, of_loop), (s_tir.SBlock, of_block)))
+    def of_value(made: tirx.AllocBuffer) -> None:
+        buffers.append(made.buffer)
+
+    kinds = ((tirx.For, of_loop), (s_tir.SBlock, of_block), (tirx.AllocBuffer, of_value))
+    tvm_ffi.structural_walk(stmt, kinds)
     pairs: list[tuple[Any, Any]] = [(var, tirx.Var(var.name, var.ty.dtype)) for var in found]
     for old in buffers:
         new = tirx.decl_buffer(
