@@ -21,7 +21,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ..errors import ModelError
 from ..schedule.apply import SCHEDULED
-from ..schedule.compute import contraction, padded, round_up, sizes
+from ..schedule.compute import contraction, sizes
 from ..schedule.machine import Machine
 from ..schedule.tile_size import Tile
 
@@ -140,7 +140,6 @@ class Linear(nn.Module):  # type: ignore[misc]
         """Multiply in tiles of several tokens, which `tvmlab.schedule.Contraction` schedules."""
         rows, tile = sizes(x.shape)[0], self.form.tile
         columns, channels = (1, tile * self._streams) if rows == 1 else (self.form.rows, tile)
-        data = padded(x, [0, 0], [round_up(rows, columns) - rows, 0])
 
         def number(_: Any, o: Any, k: Any) -> Any:
             block, lane = o // tile, o % tile
@@ -153,7 +152,7 @@ class Linear(nn.Module):  # type: ignore[misc]
             return factor * _nibble(weight(block, k // _WORD, lane), k % _WORD)
 
         sums = contraction(
-            data,
+            x,
             number,
             read=lambda outer, r, _, k: (r, k),
             pixels=(rows, 1),

@@ -12,7 +12,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 
 from .elementary import by_polynomials
 from .prefetch import fetch_ahead
-from .tails import split_tails
+from .tails import split_parallel, split_tails, split_vectors
 from .tile_size import operators
 from .work import counted
 
@@ -67,7 +67,7 @@ class ApplyRules:
 
 def finish(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Complete a scheduled function: prefetch its weights, and expand elementary functions."""
-    return by_polynomials(fetch_ahead(split_tails(func)))
+    return by_polynomials(split_parallel(split_vectors(fetch_ahead(split_tails(func)))))
 
 
 def _name(rule: ScheduleRule) -> str:

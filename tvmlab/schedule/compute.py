@@ -9,10 +9,11 @@ not divide are padded, and cropped when the result is written; only the rows of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import te, tirx
+from tvm import sym, te, tirx
 
 from .machine import Dot
 from .tile_size import OPERATOR, Tile
@@ -167,7 +168,13 @@ def contraction(
     """Sum over taps and inputs, padded to whole tiles."""
     *outer, height, width = pixels
     shape = [*outer, round_up(height, tile.rows), round_up(width, tile.columns)]
-    lines = height if not taps and isinstance(height, int) else 0  # of a matrix that is not padded
+    # The lines of a matrix, which is not padded; -1 if their number is known only at run time.
+    lines = 0 if taps else height if isinstance(height, int) else -1
+    if lines < 0:
+        # `tails` reads the number from the data's shape.
+        given = data.shape[-2] if outer else math.prod(data.shape[:-1])
+        if not sym.Analyzer().can_prove_equal(given, height):
+            raise ValueError(f"{given} lines of data for {height} lines of sums")
     k = [te.reduce_axis((0, tap), f"k{n}") for n, tap in enumerate(taps)]
     if dot is None:
         ki = [te.reduce_axis((0, inputs), "ki")]

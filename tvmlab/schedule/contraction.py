@@ -22,12 +22,14 @@ from .compute import CONTRACTION, DOT, TILE, raveled
 from .machine import Machine
 from .prefetch import Ahead
 from .tails import mark_tail
-from .tile_size import OPERATOR
+from .tile_size import OPEN, OPERATOR
 
 __all__ = ["Contraction"]
 
 # Multiply-adds below which starting the threads costs more than they save.
 _PARALLEL = 500_000
+# Rows that are few.
+_FEW = 16
 # Most steps of a sum that a search unrolls, and the unlimited size of another loop.
 _UNROLLED, _ALL = 8, 1 << 30
 # From this many pixels per tile, reading the weights from the L2 cache costs no time.
@@ -95,7 +97,7 @@ class _Plan:
     """The loops around the register tile."""
 
     tile: tuple[int, int, int]
-    group: int  # blocks of channels whose weights stay in the L2 cache together
+    group: int  # blocks of channels whose weights stay in the L2 cache together; 0 for all
     rows: int  # rows of tiles that a thread takes at a time
     chunk: int  # inputs that these rows sum at a time: their weights stay in the L1 cache
     whole: bool  # whether a tile sums all inputs at once, else one chunk for all these rows
@@ -104,8 +106,8 @@ class _Plan:
     local: bool  # whether a thread prepares its own part of the input
     ahead: Ahead | None  # how weights are prefetched, or None
     prepared: bool  # whether the input is copied first
-    parallel: bool  # whether the threads share the work
-    lines: int  # lines of a matrix, of which the last tile has fewer; 0 if they are padded
+    work: int | None  # multiply-adds, from `_PARALLEL` on shared by threads; None: at run time
+    lines: int  # lines of a matrix, of which the last tile has fewer; 0 if padded, -1 if open
     sample: bool = False  # whether a search samples the sizes, starting with these
 
     @classmethod
@@ -121,18 +123,26 @@ class _Plan:
             _bytes(region.source) for region in (sch.get(block).reads[-1], sch.get(block).reads[0])
         )
         size *= depth  # of the weights that one step of a sum reads
-        weights = math.prod(taps) * inputs * channels * size
-        blocks = o // channels
+        steps, wide = (n if isinstance(n, int) else OPEN for n in (inputs, o))
+        weights = math.prod(taps) * steps * channels * size
+        blocks = wide // channels
         lines = y // rows
-        # A product with a vector has few operations, and takes as long as its weights are read.
         work = loops.work(sch, block)
-        parallel = work is None or work >= _PARALLEL or blocks * weights >= machine.l2
+        if work is None:
+            # If a few rows are enough, the long code of all tiles is not written for one thread.
+            counts = [loops.extent(sch, loop) for loop in sch.get_loops(block)]
+            least = math.prod(n for n in counts if isinstance(n, int)) * _FEW
+            work = least if least >= _PARALLEL else None
+        elif blocks * weights >= machine.l2:
+            # A product with a vector has few operations, and takes as long as its weights are read.
+            work = max(work, _PARALLEL)
         known = math.prod(size for size in outer if isinstance(size, int))
         # A thread prepares its own part, if there is one for every thread.
         many = not all(isinstance(n, int) for n in (*outer, y))
-        many = many or lines * known >= machine.threads or not parallel
+        many = many or lines * known >= machine.threads or (work is not None and work < _PARALLEL)
         local = prepared and blocks * weights <= machine.l2 and many
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
+        group = group if isinstance(o, int) else 0
         # Either the images are read again for every group, or the weights for every image.
         inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
         reuse = not outer or not all(isinstance(n, int | tirx.IntImm) for n in inside)
@@ -141,8 +151,8 @@ class _Plan:
             reuse = picture * (blocks // group - 1) <= blocks * weights
         sums = rows * columns * channels // machine.lanes(dtype)
         # LLVM spills large tiles if two steps are unrolled.
-        even = inputs % 2 == 0 and sums <= machine.registers // 2
-        unroll = inputs if inputs <= 4 else 2 if even else 1
+        even = steps is inputs and inputs % 2 == 0 and sums <= machine.registers // 2
+        unroll = steps if steps <= 4 else 2 if even else 1
         tile = (rows, columns, channels)
         # Packed weights are read once, in their order.
         stored = sch.get(block).reads[-1].source.shape[-1 if depth == 1 else -2]
@@ -152,21 +162,21 @@ class _Plan:
         down = lines if isinstance(lines, int) else 0
         if once and isinstance(x, int) and blocks * weights > machine.l1:
             step = channels * depth
-            many = math.prod(taps) * inputs * step
+            many = math.prod(taps) * steps * step
             ahead = Ahead(rows, columns, down, x // columns, step, many)
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # With few pixels at a time, the weights are read often: keep them as near as possible.
-            chunk = loops.divisor(inputs, machine.l1 // (channels * size))
+            chunk = loops.divisor(steps, machine.l1 // (channels * size))
             few = loops.divisor(lines, 8)
-            whole = chunk == inputs
+            whole = chunk == steps
             return cls(
                 *(tile, group, few, chunk, whole, reuse, unroll),
-                *(False, ahead, prepared, parallel, left),
+                *(False, ahead, prepared, work, left),
             )
         together = _share(lines, known, machine.threads) if local and isinstance(y, int) else 1
         return cls(
-            *(tile, group, together, inputs, True, reuse, unroll),
-            *(local, ahead, prepared, parallel, left),
+            *(tile, group, together, steps, True, reuse, unroll),
+            *(local, ahead, prepared, work, left),
         )
 
     def nests(self) -> list[_Plan]:
@@ -229,6 +239,7 @@ def _tile(
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     sch.unannotate(block, TILE)
     sch.unannotate(block, OPERATOR)
+    final = store is not None
     if store is None:
         store = sch.cache_write(block, 0, "global")
 
@@ -236,12 +247,12 @@ def _tile(
     yt, yi = sch.split(y, [None, rows])
     xt, xi = sch.split(x, [None, columns])
     ob, oi = sch.split(o, [None, channels])
-    blocks, og, ob = plan.cut(sch, ob, plan.group, _ALL)
+    if plan.group:
+        blocks, og, ob = plan.cut(sch, ob, plan.group, _ALL)
+    else:
+        blocks, (og, ob) = 1, sch.split(ob, [1, None])
     ov, ol = sch.split(oi, [None, lanes])
     _, yb, yt = plan.cut(sch, yt, plan.rows, _ALL)
-    if plan.lines:
-        own = loops.written(sch, block) if plan.whole else ""
-        mark_tail(sch, yt, yi, plan.lines, rows, own)
     if plan.whole:
         kc, k = sch.split(k, [1, None])
     else:
@@ -250,10 +261,14 @@ def _tile(
     first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
     sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol, *inner)
     together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
-    if plan.parallel:
-        sch.parallel(together)
+    loops.parallel(sch, together, plan.work, _PARALLEL)
 
+    final_rows = -2 if final else -3
     sch.reverse_compute_at(store, xt if plan.whole else together, preserve_unit_loops=True)
+    if plan.lines:
+        own = loops.written(sch, block) if plan.whole else ""
+        within = [yi, sch.get_loops(store)[final_rows]] if plan.whole else [yi]
+        mark_tail(sch, yt, within, plan.lines, rows, own)
     loops.vectorize_last(sch, store, lanes)
     for source in sources:
         if plan.local:

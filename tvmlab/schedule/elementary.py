@@ -245,6 +245,11 @@ def _statement(stmt: tirx.Stmt, buffers: list[Any]) -> tirx.Stmt:
     """Expand the functions in a statement; add the buffers that it then needs."""
     if isinstance(stmt, tirx.SeqStmt):
         return tirx.SeqStmt([_statement(part, buffers) for part in stmt.seq])
+    if isinstance(stmt, tirx.IfThenElse):
+        cases = [
+            None if x is None else _statement(x, buffers) for x in (stmt.then_case, stmt.else_case)
+        ]
+        return tirx.IfThenElse(stmt.condition, *cases)
     if isinstance(stmt, tirx.BufferStore):
         made = stores(stmt, 1, 0, buffers)
         return stmt if len(made) == 1 else tirx.SeqStmt(made)

@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
+from tvm_ffi import structural_equal
 
 from ..ir import dialect, windows
 from ..qnn.operands import CallOperands
@@ -37,6 +38,7 @@ from .compute import (
     unraveled,
 )
 from .dot_operands import Factors, source
+from .loops import VIEW
 from .machine import Machine
 from .norms import Norms
 from .tables import looked_up, tabulated
@@ -89,6 +91,7 @@ def legalizations(
         "relax.qnn.dense": made.qnn_dense,
         "relax.qnn.batch_matmul": lambda b, call: batch_matmul(b, call, machine),
         "relax.add": _add,
+        "relax.reshape": _reshape,
         **Norms(machine).named(),
         **dict.fromkeys(tabulated(), lambda b, call: looked_up(b, call, machine)),
     }
@@ -232,12 +235,12 @@ class _Legalizer:
     def matmul(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         """Legalize ``matmul``: a matrix times constant weights, or batch by batch."""
         left, right = call.args
-        a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
-        known = all(isinstance(size, int) and size for size in (*a[-1:], *b[-2:]))
-        if len(a) < 2 or len(b) < 2 or not known or 0 in shape:
+        a, b = (sizes(x.ty.shape) for x in (left, right))
+        if len(a) < 2 or len(b) < 2 or 0 in (*a, *b):
             return None
         constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
-        array = right.value.numpy().T if constant else np.broadcast_to(np.int8(0), b[:-3:-1])
+        known = [size if isinstance(size, int) else OPEN for size in b[:-3:-1]]
+        array = right.value.numpy().T if constant else np.broadcast_to(np.int8(0), known)
         operator = (
             f"matmul {by(a)} {left.ty.dtype}, {'' if constant else 'variable '}"
             f"{by(b)} {right.ty.dtype}, sums {call.ty.dtype}"
@@ -275,23 +278,27 @@ class _Legalizer:
         (left, right), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
         a, b = sizes(left.ty.shape), sizes(right.ty.shape)
         *batch, rows, channels = shape
-        inputs = int(factors.weight.shape[1])
-        wide = round_up(inputs, factors.depth)
+        inputs = int(factors.weight.shape[1]) if packed else a[-1]
+        known_inputs, known_channels = (
+            n if isinstance(n, int) else OPEN for n in (inputs, channels)
+        )
+        wide = round_up(known_inputs, factors.depth)
         # One matrix for all: the rows of the batches follow each other.
         joined = len(b) == _MATRIX < len(a) and all(isinstance(n, int) for n in (*batch, rows))
         if joined:
             batch, rows = [], math.prod(batch) * rows
         many = rows if isinstance(rows, int) else OPEN
         steps, apart = wide // factors.depth, wide * factors.bytes
-        tile = self._tile((1, many), channels, steps, apart, factors, dtype, operator)
+        tile = self._tile((1, many), known_channels, steps, apart, factors, dtype, operator)
 
-        def matmul(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
-            tail = 0 if isinstance(rows, int) else round_up(rows, tile.columns) - rows
-            x, more = factors.moved(x), (tail, wide - inputs)
-            if joined and more != (0, 0):
+        def matmul(x: te.Tensor, w: te.Tensor, *more: Any) -> te.Tensor:
+            *extra, whole = more
+            *batch, rows, channels, inputs = sizes(whole)  # with the variables of the tensors
+            x, after = factors.moved(x), (0, wide - known_inputs)
+            if joined and after != (0, 0):
                 x = _as_matrix(x)
             before = [0] * x.ndim
-            x = padded(x, before, [*before[:-2], *more], fill=factors.fill)
+            x = padded(x, before, [*before[:-2], *after], fill=factors.fill)
 
             def read(outer: Any, r: Any, _: Any, k: Any) -> tuple[Any, ...]:
                 if joined:
@@ -299,10 +306,11 @@ class _Legalizer:
                 return (*broadcast_index(outer, a[:-2]), r, k)
 
             constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
-            if self.pack and not packed and not constant and channels % tile.channels:
-                beside = [*[0] * (len(b) - 1), -channels % tile.channels]
-                w = padded(w, [0] * len(b), beside, name=PACK)
-            full = sizes(w.shape)[-1] % tile.channels == 0
+            beyond = round_up(channels, tile.channels) - channels
+            full = isinstance(beyond, int) and beyond == 0
+            if self.pack and not packed and not constant and not full:
+                w = padded(w, [0] * len(b), [*[0] * (len(b) - 1), beyond], name=PACK)
+                full = True
 
             def weight(outer: list[Any], o: Any, *k: Any) -> Any:
                 if packed:
@@ -327,13 +335,14 @@ class _Legalizer:
 
             def value(*i: Any) -> Any:
                 place = [raveled(i[:-1], shape)] if joined else i[:-1]
-                return _corrected(sums(*place, 0, i[-1]), extra, i[-1], factors.move)
+                return _corrected(sums(*place, 0, i[-1]), tuple(extra), i[-1], factors.move)
 
-            return te.compute(shape, value, name="crop")
+            return te.compute(shape if joined else [*batch, rows, channels], value, name="crop")
 
         constants = factors.constants(1, tile.channels) if packed else [right]
         constants += [call.args[2]] if factors.computed else []
-        return _call(builder, matmul, left, constants, factors, name)
+        whole = [*batch, rows, channels, inputs]
+        return _call(builder, matmul, left, [*constants, whole], factors, name)
 
     def _depthwise(
         self,
@@ -379,7 +388,7 @@ def _call(
     builder: relax.BlockBuilder,
     compute: Callable[..., te.Tensor],
     data: relax.Expr,
-    constants: list[relax.Expr],
+    constants: list[Any],
     factors: Factors,
     name: str,
 ) -> relax.Call:
@@ -495,6 +504,57 @@ def _scale(
 def _sum(a: Any, b: Any) -> Any:
     """Add two int32, without letting the compiler conclude that the sum cannot wrap."""
     return tirx.bitwise_not(tirx.bitwise_not(a) - b)
+
+
+def _reshape(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Legalize a reshape that keeps the symbolic sizes, without divisions by them."""
+    old, new = (list(x.ty.shape.values) for x in (call.args[0], call))
+    pieces = _pieces(old, new)
+    if pieces is None or all(isinstance(size, int) for size in sizes(new)):
+        return None
+
+    def reshape(x: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
+        def value(*index: Any) -> Any:
+            place: list[Any] = []
+            for before, after in pieces:
+                own, index = index[: len(after)], index[len(after) :]
+                if before == [None]:
+                    place += own
+                elif before:
+                    place += unraveled(raveled(own, after) if own else 0, before)
+            return x(*place)
+
+        return te.compute(shape, value, name="reshape")
+
+    # Not element-wise, so that it is not copied to be fused with a product that reads it.
+    attrs = {"op_pattern": _INJECTIVE, VIEW: True}
+    how = {"primfunc_name_hint": "reshape", "primfunc_attrs": attrs}
+    return builder.call_te(reshape, call.args[0], new, **how)
+
+
+def _pieces(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[list[Any], list[Any]]] | None:
+    """Pair the sizes between symbolic ones, and these as ``None``; return None if they differ."""
+    sides = []
+    for shape in (old, new):
+        parts: list[list[Any]] = [[]]
+        for size in sizes(shape):
+            parts = [*parts, [size], []] if not isinstance(size, int) else parts
+            if isinstance(size, int):
+                parts[-1].append(size)
+        sides.append(parts)
+    if len(sides[0]) != len(sides[1]):
+        return None
+    pieces = []
+    for i, (before, after) in enumerate(zip(*sides, strict=True)):
+        if i % 2:
+            if not structural_equal(before[0], after[0]):
+                return None
+            pieces.append(([None], [None]))
+        elif math.prod(before) != math.prod(after) or 0 in before:
+            return None
+        else:
+            pieces.append((before, after))
+    return pieces
 
 
 def _add(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

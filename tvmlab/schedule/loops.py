@@ -14,6 +14,11 @@ from .machine import Machine
 
 #: Numbers written below which starting the threads costs more than it saves.
 PARALLEL = 16_384
+#: The annotation of a parallel loop of symbolic size: how often a block must run, at least.
+LEAST = "tvmlab.least"
+#: The attribute of a function that is a reshape. Alone, it is a view in upstream's pipeline, which
+#: does not recognize its loops after a split.
+VIEW = "tvmlab.view"
 #: Vectors that are summed in parallel, so that a sum need not wait for the previous one.
 VECTORS = 4
 
@@ -62,6 +67,14 @@ def work(sch: s_tir.Schedule, block: Any) -> int | None:
     """Count how often a block runs; None if a size is symbolic."""
     counts = [extent(sch, loop) for loop in sch.get_loops(block)]
     return math.prod(counts) if all(isinstance(n, int) for n in counts) else None
+
+
+def parallel(sch: s_tir.Schedule, loop: Any, many: int | None, least: int = PARALLEL) -> None:
+    """Run a loop on all threads if a block runs often enough; None decides when the model runs."""
+    if many is None or many >= least:
+        sch.parallel(loop)
+        if many is None:
+            sch.annotate(loop, LEAST, least)
 
 
 def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
@@ -115,10 +128,14 @@ def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> 
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
-    """Vectorize a block's last loop if the lanes divide it."""
+    """Vectorize a block's last loop if the lanes divide its size, or can divide a symbolic size."""
     loop = sch.get_loops(block)[-1]
     size = extent(sch, loop)
-    if not isinstance(size, int) or size % lanes or size < 2:
+    if not isinstance(size, int):
+        if lanes > 1:  # `tails.split_vectors` computes the numbers that fill no vector
+            sch.vectorize(sch.split(loop, [None, lanes])[1])
+        return
+    if size % lanes or size < 2:
         return
     if size > lanes:
         vectors, loop = sch.split(loop, [None, lanes])
@@ -170,8 +187,7 @@ def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
     else:
         return
     vectorize_last(sch, block, lanes)
-    if many is None or many >= PARALLEL:
-        sch.parallel(outer)
+    parallel(sch, outer, many)
 
 
 def prepare(sch: s_tir.Schedule, block: Any, machine: Machine, *, parallel: bool) -> None:

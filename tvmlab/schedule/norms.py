@@ -71,15 +71,18 @@ class Norms:
         }
 
     def _softmax(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-        shape = _known(call, 1)
-        if shape is None or int(call.attrs.axis) % len(shape) != len(shape) - 1:
+        shape = _known(call, 0)
+        if not shape or int(call.attrs.axis) % len(shape) != len(shape) - 1:
             return None
         *rows, size = shape
-        rest = size % self.lanes
+        open_ = not isinstance(size, int)
+        rest = tirx.floormod(size, self.lanes) if open_ else size % self.lanes
         whole, wide = size - rest, round_up(size, self.lanes)
         # Results below this are subnormal, and a product with one takes about a hundred cycles.
         # They are zero instead. Masks that subtract 100 make many of them.
-        least = _number(math.log(size * float(np.finfo("float32").tiny)))
+        tiny = float(np.finfo("float32").tiny)
+        least: Any = _number(math.log(tiny) if open_ else math.log(size * tiny))
+        least = least + tirx.log(tirx.Cast("float32", size)) if open_ else least
 
         def softmax(data: te.Tensor) -> te.Tensor:
             # The last numbers are padded to a vector.
@@ -92,7 +95,20 @@ class Norms:
                 attrs=_BEFORE,
             )
 
+            if open_:
+                vectors = tirx.floordiv(size, self.lanes)
+                given = te.compute(
+                    [*rows, wide],
+                    lambda *i: tirx.if_then_else(
+                        i[-1] // self.lanes < vectors, data(*i), tail(*i[:-1], i[-1] % self.lanes)
+                    ),
+                    name="given",
+                    attrs=_BEFORE,
+                )
+
             def x(row: Sequence[Any], k: Any) -> Any:
+                if open_:
+                    return given(*row, k)
                 if not rest:
                     return data(*row, k)
                 last = tail(*row, k % self.lanes)
@@ -201,17 +217,18 @@ class Norms:
         self,
         term: _Term,
         rows: Sequence[Any],
-        axes: Sequence[int],
+        axes: Sequence[Any],
         name: str,
         reduce: Any = te.sum,
         join: Callable[[Any, Any], Any] = operator.add,
     ) -> te.Tensor:
         """Reduce contiguous rows: to a few vectors first, then to a number."""
         *outer, last = axes
-        whole, rest = divmod(last, self.lanes)
+        open_ = not isinstance(last, int)  # a number of whole vectors
+        whole, rest = (last // self.lanes, 0) if open_ else divmod(last, self.lanes)
         rank, parts = len(rows), list[tuple[te.Tensor, int]]()
 
-        def part(first: int, steps: int, lanes: int, name: str) -> te.Tensor:
+        def part(first: Any, steps: Any, lanes: int, name: str) -> te.Tensor:
             k = [te.reduce_axis((0, size), f"k{i}") for i, size in enumerate([*outer, steps])]
 
             def value(*i: Any) -> Any:
@@ -220,13 +237,21 @@ class Norms:
 
             return te.compute([*rows, lanes], value, name=f"{name}_{lanes}", attrs=_BEFORE)
 
-        if whole:
-            vectors = loops.divisor(whole, loops.VECTORS)
+        if open_ or whole:
+            vectors = loops.VECTORS if open_ else loops.divisor(whole, loops.VECTORS)
             many = part(0, whole // vectors, vectors * self.lanes, name)
+            more = []
+            if open_:
+                done = whole // vectors * vectors
+                more = [part(done * self.lanes, whole - done, self.lanes, name)]
             one = te.compute(
                 [*rows, self.lanes],
                 lambda *i: _tree(
-                    join, [many(*i[:-1], v * self.lanes + i[-1]) for v in range(vectors)]
+                    join,
+                    [
+                        *(many(*i[:-1], v * self.lanes + i[-1]) for v in range(vectors)),
+                        *(each(*i) for each in more),
+                    ],
                 ),
                 name=f"{name}_vector",
                 attrs=_BEFORE,
@@ -324,7 +349,7 @@ def _known(call: relax.Call, last: int) -> list[Any] | None:
         return None
     shape = sizes(type_.shape)
     known = all(isinstance(size, int) for size in shape[len(shape) - last :])
-    return shape if known and 0 < last < len(shape) and 0 not in shape else None
+    return shape if known and last < len(shape) > 1 and 0 not in shape else None
 
 
 def _call(
@@ -386,8 +411,7 @@ def _nest(
     if each > 1:
         outer[-1], _ = sch.split(outer[-1], [None, each])
     row = sch.fuse(*outer)
-    if work is None or work >= loops.PARALLEL:
-        sch.parallel(row)
+    loops.parallel(sch, row, work)
     for one in reversed(before):
         sch.compute_at(one, row, preserve_unit_loops=True)
     for one in after:

@@ -52,8 +52,7 @@ class Depthwise(CPUScheduleRule):
         for pad in before:
             sch.compute_at(pad, together)
             loops.vectorize_last(sch, pad, step)
-        if work is None or work >= _DEPTHWISE_PARALLEL:
-            sch.parallel(together)
+        loops.parallel(sch, together, work, _DEPTHWISE_PARALLEL)
         for loop in (ky, kx, xi):
             sch.unroll(loop)
         sch.vectorize(ci)
@@ -95,8 +94,8 @@ class Reduction(CPUScheduleRule):
         else:
             sch.reorder(*outer, *reduced, last)
             together = sch.fuse(*outer) if outer else None
-        if together is not None and (work is None or work >= loops.PARALLEL):
-            sch.parallel(together)
+        if together is not None:
+            loops.parallel(sch, together, work)
         sch.decompose_reduction(block, reduced[0])
         return sch
 
@@ -122,8 +121,7 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
         with suppress(s_tir.ScheduleError):  # a reducer that TVM does not recognize keeps its order
             partial = sch.rfactor(lane, rank)
     together = sch.fuse(*sch.get_loops(block)[:rank])
-    if work is None or work >= loops.PARALLEL:
-        sch.parallel(together)
+    loops.parallel(sch, together, work)
     if partial is None:
         return
     sch.compute_at(partial, together, preserve_unit_loops=True)
@@ -143,6 +141,8 @@ class ElementWise(CPUScheduleRule):
     ) -> s_tir.Schedule | None:
         """Schedule a function, or return None if a block reduces."""
         sch = s_tir.Schedule(func)
+        if func.attrs.get(loops.VIEW, False):
+            return sch
         infos = normalize_prim_func(sch)
         if infos is None or not all(info.is_injective() for info in infos):
             return None

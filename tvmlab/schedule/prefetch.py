@@ -15,12 +15,10 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-__all__ = ["Ahead", "fetch_ahead", "replaced"]
+__all__ = ["Ahead", "fetch_ahead", "replaced", "without_prefetch"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
-# The tiles that prefetch the next block if their number is known only at run time.
-_FEW = 4
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
@@ -29,7 +27,8 @@ _READ, _LEVEL, _DATA = 0, 2, 1
 class Ahead:
     """The order in which a scheduled contraction reads its packed weights.
 
-    `down` is zero if the number of tiles is known only at run time.
+    If the number of tiles is known only at run time, `down` is zero, and only the last tile
+    prefetches: with few rows, it is the first one too.
     """
 
     rows: int
@@ -67,14 +66,15 @@ class Ahead:
         # Each tile fetches its share, evenly over its steps.
         tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
-        tiles = self.down * self.across or _FEW
-        share = tile * (self.many // tiles) + done * (self.step // tiles)
+        tiles = self.down * self.across or 1
+        share = done * (self.step // tiles)
+        if self.down:
+            share = tile * (self.many // tiles) + share
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
         there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
         address = tirx.address_of(there)
-        fetch = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
-        return fetch if self.down else tirx.IfThenElse(tile < tiles, fetch, None)
+        return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
 
 
 def replaced(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
@@ -84,6 +84,18 @@ def replaced(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
         return next((known for old, known in pairs if old.same_as(var)), var)
 
     return tvm_ffi.structural_map(expr, (tirx.Var, value))
+
+
+def without_prefetch(stmt: tirx.Stmt) -> tirx.Stmt:
+    """Remove the marks of `Ahead.annotate` from the loops of a statement."""
+
+    def rewrite(loop: tirx.For) -> tirx.For:
+        rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
+        bounds = loop.min, loop.extent, loop.kind
+        return tirx.For(loop.loop_var, *bounds, loop.body, loop.thread_binding, rest)
+
+    changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, rewrite))
+    return changed
 
 
 def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:

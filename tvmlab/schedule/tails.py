@@ -7,31 +7,41 @@ twice: whole, and with the rows that are left; one branch for each tile chooses.
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from .prefetch import replaced
+from . import loops
+from .compute import sizes
+from .prefetch import replaced, without_prefetch
 
-__all__ = ["mark_tail", "split_tails"]
+__all__ = ["mark_tail", "split_tails", "split_vectors"]
 
-# The annotations of the loop over tiles: the first row of the last tile, and the buffer of sums
-# that belongs to one tile; and of the loop over a tile's rows: how many of them the last tile has.
-_LAST, _SUMS, _LEFT = "tvmlab.last", "tvmlab.sums", "tvmlab.left"
+# The annotations of the loop over tiles: the number of rows, and the buffer of sums that belongs to
+# one tile; and of the loop over a tile's rows: their number.
+_ROWS, _SUMS, _SIZE = "tvmlab.rows_of_all", "tvmlab.sums", "tvmlab.rows_of_a_tile"
+# Spatial axes of a product of two matrices: rows, one pixel, channels.
+_ONE_MATRIX = 3
 
 
 def mark_tail(
-    sch: s_tir.Schedule, tiles: Any, within: Any, rows: int, size: int, sums: str
+    sch: s_tir.Schedule, tiles: Any, within: Sequence[Any], rows: int, size: int, sums: str
 ) -> None:
-    """Mark the loops over the tiles of all rows, and over the `size` rows within a tile.
+    """Mark the loop over the tiles of all rows, and the loops over the `size` rows within a tile.
 
-    `sums` is the name of the buffer of a tile's sums, empty if other loops read it as well.
+    `rows` is -1 if their number is known only at run time. `sums` is the name of the buffer of a
+    tile's sums, empty if other loops read it as well.
     """
-    if rows % size:
-        sch.annotate(tiles, _LAST, rows // size * size)
+    if size > 1 and (rows < 0 or rows % size):
+        sch.annotate(tiles, _ROWS, rows)
         sch.annotate(tiles, _SUMS, sums)
-        sch.annotate(within, _LEFT, rows % size)
+        for loop in within:
+            if loops.extent(sch, loop) == size:
+                sch.annotate(loop, _SIZE, size)
 
 
 def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -41,18 +51,36 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root, own = func.body.block, list[tirx.Buffer]()
 
     def split(loop: tirx.For) -> tirx.For:
-        if _LAST not in loop.annotations:
+        if _ROWS not in loop.annotations:
             return loop
-        last, name = loop.annotations[_LAST], str(loop.annotations[_SUMS])
-        tail = _cut(_renamed(loop.body), True)
-        # With a buffer of its own, because its size would be that of all rows if both wrote to it.
-        for sums in (buffer for buffer in root.alloc_buffers if buffer.name == name):
-            own.append(tirx.decl_buffer(sums.shape, sums.dtype, f"{name}_tail", scope=sums.scope()))
-            tail = replaced(tail, [(sums, own[-1])])
-        both = tirx.IfThenElse(_first_row(loop.body) < last, _cut(loop.body, False), tail)
-        return _with(loop, (_LAST, _SUMS), both)
+        rows, name = int(loop.annotations[_ROWS]), str(loop.annotations[_SUMS])
+        first, size = _first_row(loop.body)
+        many = rows if rows > 0 else _open_rows(loop.body)
+
+        def tail(left: int) -> tirx.Stmt:
+            made = _cut(_renamed(loop.body), left)
+            # With a buffer of its own, because its size would be that of all rows if both wrote it.
+            for sums in (buffer for buffer in root.alloc_buffers if buffer.name == name):
+                own.append(_another(sums, f"{name}_tail"))
+                made = replaced(made, [(sums, own[-1])])
+            return made
+
+        made = tail(rows % size if rows > 0 else 1)
+        for left in range(2, size if rows < 0 else 0):
+            made = tirx.IfThenElse(first + left <= many, tail(left), made)
+        whole = _cut(loop.body, size)
+        if rows < 0:  # many tiles would prefetch the same weights
+            whole = without_prefetch(whole)
+        both = tirx.IfThenElse(first + size <= many, whole, made)
+        return _with(loop, (_ROWS, _SUMS), both)
 
     body = tvm_ffi.structural_map(root.body, (tirx.For, split))
+    return _with_body(func, body, own)
+
+
+def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, buffers: list[tirx.Buffer]) -> tirx.PrimFunc:
+    """Return a function with another body of its root block, and more buffers in it."""
+    root = func.body.block
     if body.same_as(root.body):
         return func
     block = s_tir.SBlock(
@@ -62,12 +90,91 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
         root.name_hint,
         body,
         root.init,
-        [*root.alloc_buffers, *own],
+        [*root.alloc_buffers, *buffers],
         root.match_buffers,
         root.annotations,
     )
     realize = s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, block)
     return func.with_body(realize)
+
+
+def split_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Write the vectors at an edge number by number, where a condition cuts them."""
+
+    def split(loop: tirx.For) -> tirx.Stmt:
+        realize, last = loop.body, loop.loop_var
+        if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(realize, s_tir.SBlockRealize):
+            return loop
+        parts = _conjuncts(realize.predicate)
+        cut = [one for one in parts if _uses(one, [last])]
+        values = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        moved = [(var, value) for var, value in values if _uses(value, [last])]
+        if not cut or len(moved) != 1:
+            return loop
+        (var, value), rest = moved[0], [one for one in parts if not _uses(one, [last])]
+        end = tirx.IntImm(str(last.ty.dtype), int(loop.extent) - 1)
+        inside = replaced(value, [(last, end)]) < var.dom.extent
+        whole = s_tir.SBlockRealize(realize.iter_values, tirx.all(True, *rest), realize.block)
+        single = tirx.all(True, *rest, value < var.dom.extent)
+        single = s_tir.SBlockRealize(realize.iter_values, single, realize.block)
+        edge = tirx.For(last, loop.min, loop.extent, tirx.ForKind.UNROLLED, single)
+        return tirx.IfThenElse(inside, _with(loop, (), whole), _renamed(edge))
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, split)))
+
+
+def split_parallel(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Write parallel loops of symbolic size for one thread as well, which small sizes take."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
+    root, own = func.body.block, list[tirx.Buffer]()
+
+    def split(loop: tirx.For) -> tirx.Stmt:
+        if loops.LEAST not in loop.annotations:
+            return loop
+        least, many = int(loop.annotations[loops.LEAST]), _most(loop)
+        plain = _with(loop, (loops.LEAST,), loop.body)
+        if isinstance(many, int) and many >= least:
+            return plain
+        alone = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+        alone = _renamed(alone)
+        for buffer in root.alloc_buffers:
+            if _count(loop, buffer) == _count(root.body, buffer) > 0:
+                own.append(_another(buffer, f"{buffer.name}_alone"))
+                alone = replaced(alone, [(buffer, own[-1])])
+        return tirx.IfThenElse(many >= least, plain, alone)
+
+    body = tvm_ffi.structural_map(root.body, (tirx.For, split))
+    return _with_body(func, body, own)
+
+
+def _most(stmt: Any) -> Any:
+    """Return how often the block of a statement runs that runs most often."""
+    if isinstance(stmt, tirx.For):
+        return sizes([stmt.extent])[0] * _most(stmt.body)
+    if isinstance(stmt, tirx.IfThenElse):
+        return _most(stmt.then_case)
+    if isinstance(stmt, tirx.SeqStmt):
+        numbers = [_most(part) for part in stmt.seq]
+        known = [number for number in numbers if isinstance(number, int)]
+        others = [number for number in numbers if not isinstance(number, int)]
+        return functools.reduce(tirx.max, others, max(known, default=1))
+    return 1
+
+
+def _count(stmt: tirx.Stmt, buffer: tirx.Buffer) -> int:
+    """Count how often blocks access a buffer."""
+    found: list[tirx.Buffer] = []
+
+    def look(block: s_tir.SBlock) -> None:
+        found.extend(region.source for region in (*block.reads, *block.writes))
+
+    tvm_ffi.structural_walk(stmt, (s_tir.SBlock, look))
+    return sum(one.same_as(buffer) for one in found)
+
+
+def _another(buffer: tirx.Buffer, name: str) -> tirx.Buffer:
+    return tirx.decl_buffer(buffer.shape, buffer.dtype, name, scope=buffer.scope())
 
 
 def _with(loop: tirx.For, marks: tuple[str, ...], body: tirx.Stmt, extent: Any = None) -> tirx.For:
@@ -77,28 +184,51 @@ def _with(loop: tirx.For, marks: tuple[str, ...], body: tirx.Stmt, extent: Any =
     return tirx.For(loop.loop_var, loop.min, size, loop.kind, body, loop.thread_binding, rest)
 
 
-def _cut(stmt: tirx.Stmt, last: bool) -> tirx.Stmt:
-    """Remove the marks of loops over rows; in the last tile, run them for its rows only."""
+def _cut(stmt: tirx.Stmt, rows: int) -> tirx.Stmt:
+    """Remove the marks of loops over rows, and run the loops for `rows` rows only."""
+    within: list[tirx.Var] = []
 
     def change(loop: tirx.For) -> tirx.For:
-        left = loop.annotations.get(_LEFT)
-        if left is None:
+        if _SIZE not in loop.annotations:
             return loop
-        size = tirx.IntImm(str(loop.extent.ty.dtype), int(left)) if last else None
-        return _with(loop, (_LEFT,), loop.body, size)
+        within.append(loop.loop_var)
+        return _with(loop, (_SIZE,), loop.body, tirx.IntImm(str(loop.extent.ty.dtype), rows))
 
-    changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, change))
-    return changed
+    def inside(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        # No row is outside, so that its condition is true.
+        kept = [one for one in _conjuncts(realize.predicate) if not _uses(one, within)]
+        if len(kept) == len(_conjuncts(realize.predicate)):
+            return realize
+        return s_tir.SBlockRealize(realize.iter_values, tirx.all(True, *kept), realize.block)
+
+    changed = tvm_ffi.structural_map(stmt, (tirx.For, change))
+    made: tirx.Stmt = tvm_ffi.structural_map(changed, (s_tir.SBlockRealize, inside))
+    return made
 
 
-def _first_row(body: tirx.Stmt) -> Any:
-    """Return the first row of the tile that a statement computes."""
+def _conjuncts(condition: Any) -> list[Any]:
+    """List the conditions that all are true if a condition is."""
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _uses(expr: Any, variables: list[tirx.Var]) -> bool:
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
+    return any(var.same_as(one) for var in found for one in variables)
+
+
+def _first_row(body: tirx.Stmt) -> tuple[Any, int]:
+    """Return the first row of the tile that a statement computes, and the rows of a tile."""
     within: list[tirx.Var] = []
     values: list[Any] = []
+    sizes: list[int] = []
 
     def of_loop(loop: tirx.For) -> None:
-        if _LEFT in loop.annotations:
+        if _SIZE in loop.annotations:
             within.append(loop.loop_var)
+            sizes.append(int(loop.annotations[_SIZE]))
 
     def of_block(realize: s_tir.SBlockRealize) -> None:
         values.extend(realize.iter_values)
@@ -108,8 +238,19 @@ def _first_row(body: tirx.Stmt) -> Any:
     for value in values:
         first = replaced(value, [(var, tirx.IntImm(var.ty.dtype, 0)) for var in within])
         if not first.same_as(value):
-            return first
+            return first, sizes[0]
     raise ValueError("no block uses a marked loop")
+
+
+def _open_rows(body: tirx.Stmt) -> Any:
+    """Return the number of rows of the matrix that a statement multiplies."""
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(body, (s_tir.SBlock, found.append))
+    update = max(found, key=lambda block: len(block.iter_vars))
+    own = [region.source for region in update.writes]
+    data = next(r.source for r in update.reads if not any(r.source.same_as(one) for one in own))
+    axes = [var for var in update.iter_vars if var.iter_type == tirx.IterVar.DataPar]
+    return math.prod(data.shape[:-1]) if len(axes) == _ONE_MATRIX else data.shape[-2]
 
 
 def _renamed(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -126,8 +267,13 @@ def _renamed(stmt: tirx.Stmt) -> tirx.Stmt:
             sizes = (match.buffer.elem_offset, *match.buffer.strides)
             found.extend(size for size in sizes if isinstance(size, tirx.Var))
             buffers.append(match.buffer)
+        buffers.extend(block.alloc_buffers)
 
-    tvm_ffi.structural_walk(stmt, ((tirx.For, of_loop), (s_tir.SBlock, of_block)))
+    def of_value(made: tirx.AllocBuffer) -> None:
+        buffers.append(made.buffer)
+
+    kinds = ((tirx.For, of_loop), (s_tir.SBlock, of_block), (tirx.AllocBuffer, of_value))
+    tvm_ffi.structural_walk(stmt, kinds)
     pairs: list[tuple[Any, Any]] = [(var, tirx.Var(var.name, var.ty.dtype)) for var in found]
     for old in buffers:
         new = tirx.decl_buffer(

@@ -21,8 +21,9 @@ from tvm import s_tir, tirx
 
 from .machine import Machine
 
-#: Rows of a matrix to choose a tile for if their number is unknown.
-OPEN = 64
+#: Rows of a matrix to choose a tile for if their number is unknown: a multiple of all of `FEW`, and
+#: the most rows of such a tile, because its code is written for each number of rows.
+OPEN, FEW = 840, 8
 
 # Throughput per cycle of today's x86-64 and aarch64 cores, and the latency of a sum in cycles.
 _FMAS, _LOADS, _LATENCY = 2, 2, 4
@@ -102,6 +103,7 @@ class Tile:
             for pixels in [min(most, max(1, (machine.registers - vectors - 2) // vectors))]
             for columns in range(1, min(width, pixels) + 1)
             for rows in range(1, min(height, pixels // columns) + 1)
+            if width != OPEN or columns <= FEW
         ]
         return sorted(candidates, key=cycles)
 

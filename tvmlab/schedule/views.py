@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax import op
+from tvm_ffi import structural_equal
 
 from .compute import sizes
 
@@ -45,7 +46,7 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
         return call
     tensors = [arg for arg in call.args if getattr(arg.ty, "ndim", 0)]
     views = [_view(arg, builder) for arg in tensors]
-    whole = [view for view in views if view is not None and _known(view) == shape]
+    whole = [view for view in views if view is not None and _alike(_known(view), shape)]
     first = next((view for view in whole if _multiplied(view.args[0], builder)), None)
     if first is None:
         return call
@@ -70,10 +71,12 @@ def as_group_norm(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     if norm is None or _name(norm) != "relax.nn.instance_norm":
         return call
     view, shape = _bound(norm.args[0], builder), _known(call)
-    if _name(view) != _RESHAPE or not shape or _known(view.args[0]) != shape:
+    if _name(view) != _RESHAPE or not shape or not _alike(_known(view.args[0]), shape):
         return call
     groups, weights = _known(view), norm.args[1:]
-    if not groups or len(groups) != _GROUPED or groups[0] != shape[0] or shape[1] % groups[1]:
+    if not groups or not all(isinstance(size, int) for size in (*groups, *shape)):
+        return call
+    if len(groups) != _GROUPED or groups[0] != shape[0] or shape[1] % groups[1]:
         return call
     if not all(isinstance(weight, tvm.ir.GenericConst) for weight in weights):
         return call
@@ -98,21 +101,22 @@ def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     if not same or not _known(call) or not _known(before.args[0]):
         return call
     x = before.args[0]
-    return x if _known(x) == _known(call) else op.reshape(x, call.args[1])
+    return x if _alike(_known(x), _known(call)) else op.reshape(x, call.args[1])
 
 
 def _reshaped(
-    arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[int], add: bool
+    arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[Any], add: bool
 ) -> relax.Expr | None:
     """Return what an operand is before the reshape `first`; None if it has no such form."""
     inner = _known(first.args[0])
-    if view is not None and _name(view) == _RESHAPE and _known(view.args[0]) == inner:
+    if view is not None and _name(view) == _RESHAPE and _alike(_known(view.args[0]), inner):
         return view.args[0]
     own = _known(arg)
-    if own == shape:
+    if _alike(own, shape):
         return op.reshape(arg, inner) if add else None
     # One number for each place of the last axis.
-    if inner and own and own[:-1] == [1] * (len(own) - 1) and own[-1] == shape[-1] == inner[-1]:
+    one_line = own and _alike(own[:-1], [1] * (len(own) - 1))
+    if inner and own and one_line and _alike([own[-1]] * 2, [shape[-1], inner[-1]]):
         last = [1] * (len(inner) - 1) + own[-1:]
         if isinstance(arg, tvm.ir.GenericConst):
             return relax.const(arg.value.numpy().reshape(last), arg.ty.dtype)
@@ -121,7 +125,7 @@ def _reshaped(
 
 
 def _transposed(
-    arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[int], add: bool
+    arg: relax.Expr, view: relax.Call | None, first: relax.Call, shape: list[Any], add: bool
 ) -> relax.Expr | None:
     """Return what an operand is before the transpose `first`; None if it would be copied."""
     axes = transpose_axes(first)
@@ -143,11 +147,23 @@ def transpose_axes(call: relax.Call) -> list[int]:
     return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
 
 
-def _known(expr: relax.Expr) -> list[int] | None:
-    """Return a shape of known sizes."""
+def _known(expr: relax.Expr) -> list[Any] | None:
+    """Return a shape, whose sizes can be symbolic; None if it is unknown."""
     shape = getattr(expr.ty, "shape", None)
-    found: Sequence[Any] = sizes(shape.values) if isinstance(shape, relax.ShapeExpr) else [None]
-    return list(found) if all(isinstance(size, int) for size in found) else None
+    return sizes(shape.values) if isinstance(shape, relax.ShapeExpr) else None
+
+
+def _alike(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    """Return whether two shapes are known, and are the same."""
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(map(_same, one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, int) or isinstance(other, int):
+        return isinstance(one, int) and isinstance(other, int) and one == other
+    return bool(structural_equal(one, other))
 
 
 def _bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
@@ -160,7 +176,7 @@ def _bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
 
 
 def _view(expr: relax.Expr, builder: relax.BlockBuilder) -> relax.Call | None:
-    """Return the reshape or transpose of known sizes that an expression is."""
+    """Return the reshape or transpose of a known shape that an expression is."""
     call = _bound(expr, builder)
     view = _name(call) in (_RESHAPE, _TRANSPOSE) and _known(call) and _known(call.args[0])
     return call if view else None

@@ -1,0 +1,124 @@
+"""Kernels of sizes that are known at run time: scheduled like others, and PyTorch's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tvm import relax, tirx
+from tvm.relax import op
+
+import tvmlab
+from tests.oracles.models import array
+
+N, M = (tirx.Var(name, "int64") for name in "nm")
+#: Around the vectors and the tiles of all processors, and over a few of them.
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100)
+W, B = array(40, 37), array(37, seed=1)
+Made = Callable[..., relax.Expr]
+
+
+def module(make: Made, *shapes: tuple[Any, ...]) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            made = builder.emit_output(make(builder, *inputs))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
+def dense(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    y = builder.emit(op.add(builder.emit(op.matmul(x, relax.const(W))), relax.const(B)))
+    return op.nn.gelu(y)
+
+
+def dense_by_torch(x: torch.Tensor) -> torch.Tensor:
+    made = x.double() @ torch.from_numpy(W).double() + torch.from_numpy(B).double()
+    return torch.nn.functional.gelu(made)
+
+
+CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]], str]] = {
+    "rows": (dense, dense_by_torch, [(N, 40)], "Contraction"),
+    "rows of one batch": (dense, dense_by_torch, [(1, N, 40)], "Contraction"),
+    "batches": (dense, dense_by_torch, [(N, 5, 40)], "Contraction"),
+    "rows and batches": (dense, dense_by_torch, [(M, N, 40)], "Contraction"),
+    "scores": (
+        lambda b, x, y: op.matmul(x, b.emit(op.permute_dims(y, [0, 2, 1]))),
+        lambda x, y: x.double() @ y.double().transpose(1, 2),
+        [(3, N, 24), (3, M, 24)],
+        "Contraction",
+    ),
+    "values by scores": (
+        lambda b, x, y: op.matmul(x, y),
+        lambda x, y: x.double() @ y.double(),
+        [(3, N, M), (3, M, 24)],
+        "Contraction",
+    ),
+    "softmax": (
+        lambda b, x: op.nn.softmax(x, -1),
+        lambda x: x.double().softmax(-1),
+        [(3, N, M)],
+        "Rows",
+    ),
+    "element-wise": (
+        lambda b, x, y: op.multiply(b.emit(op.exp(x)), y),
+        lambda x, y: x.double().exp() * y.double(),
+        [(3, N), (3, N)],
+        "ElementWise",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_size_has_the_right_result(name: str) -> None:
+    make, theirs, shapes, rule = CASES[name]
+    run = tvmlab.compile(module(make, *shapes))
+    rules = [kernel.rule for kernel in run.summary().kernels]
+    assert rule in rules
+    assert "" not in rules
+    for size in SIZES:
+        sizes = {N: size, M: 2 * size + 1}
+        inputs = [
+            array(*(sizes.get(n, n) if isinstance(n, tirx.Var) else n for n in shape), seed=i)
+            for i, shape in enumerate(shapes)
+        ]
+        expected = theirs(*map(torch.from_numpy, inputs)).numpy()
+        limit = 2e-6 * max(1, np.abs(expected).max())
+        np.testing.assert_allclose(run(*inputs), expected, rtol=1e-5, atol=limit)
+
+
+def test_the_last_rows_are_computed_without_conditions() -> None:
+    """One tile for each number of rows, all with polynomials instead of the C library's erf."""
+    run = tvmlab.compile(module(dense, (N, 40)), {"kind": "llvm", "mcpu": "x86-64-v3"})
+    functions = [one for one in run.tir().functions.values() if isinstance(one, tirx.PrimFunc)]
+    (script,) = (one.script() for one in functions if "contraction" in one.script())
+    assert "T.erf" not in script
+    tiles = set(map(int, _rows_of(script)))
+    assert tiles == set(range(1, max(tiles) + 1)) > {1, 2}
+
+
+def _rows_of(script: str) -> list[str]:
+    """List the extents of the loops that set a tile's sums to zero."""
+    lines = script.splitlines()
+    loops = [line for line in lines if "i0_1_init in T.unroll(" in line]
+    return [line.split("T.unroll(T.int64(")[1].split(")")[0] for line in loops]
+
+
+def test_views_between_open_sizes_copy_nothing() -> None:
+    def make(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        heads = b.emit(op.reshape(x, [1, N, 4, 8]))
+        turned = b.emit(op.permute_dims(heads, [0, 2, 1, 3]))
+        shares = b.emit(op.nn.softmax(turned, -1))
+        return op.nn.softmax(b.emit(op.reshape(shares, [4, N, 8])), -1)
+
+    run = tvmlab.compile(module(make, (1, N, 32)))
+    x = array(1, 7, 32)
+    expected = torch.from_numpy(x).reshape(1, 7, 4, 8).transpose(1, 2).softmax(-1)[0].softmax(-1)
+    np.testing.assert_allclose(run(x), expected, rtol=1e-5)
+    called = [row.name for row in run.profile(x).rows]
+    assert not [name for name in called if name.startswith("reshape")]
