@@ -59,6 +59,18 @@ CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]],
         [(3, N, M), (3, M, 24)],
         "Contraction",
     ),
+    "one matrix by itself": (
+        lambda b, x: op.matmul(x, b.emit(op.permute_dims(x, [1, 0]))),
+        lambda x: x.double() @ x.double().T,
+        [(N, 16)],
+        "Contraction",
+    ),
+    "a matrix by one with open inputs": (
+        lambda b, x, y: op.matmul(x, y),
+        lambda x, y: x.double() @ y.double(),
+        [(N, M), (M, 16)],
+        "Contraction",
+    ),
     "softmax": (
         lambda b, x: op.nn.softmax(x, -1),
         lambda x: x.double().softmax(-1),

@@ -155,8 +155,9 @@ class _Plan:
         unroll = steps if steps <= 4 else 2 if even else 1
         tile = (rows, columns, channels)
         # Packed weights are read once, in their order.
-        stored = sch.get(block).reads[-1].source.shape[-1 if depth == 1 else -2]
-        once = isinstance(stored, int | tirx.IntImm) and int(stored) == channels
+        stored = sch.get(block).reads[-1].source.shape
+        once = all(isinstance(n, int | tirx.IntImm) for n in stored)
+        once = once and int(stored[-1 if depth == 1 else -2]) == channels
         once = once and reuse and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
         ahead = None
         down = lines if isinstance(lines, int) else 0
