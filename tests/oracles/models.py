@@ -102,7 +102,7 @@ def as_tuple(result: Any) -> tuple[np.ndarray, ...]:
 
 
 def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """ONNX Runtime, with sums of uint8 times constant int8 that are exact.
+    """ONNX Runtime, with sums of uint8, given or computed, times constant int8 that are exact.
 
     By default they saturate at 16 bits on x86-64 without VNNI. Models without uint8 keep the
     default, which is exact for them; some do not run with the option. On x86-64, int8 activations
@@ -112,7 +112,8 @@ def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options.log_severity_level = 4
     kinds = {tensor.data_type for tensor in proto.graph.initializer}
     kinds |= {given.type.tensor_type.elem_type for given in proto.graph.input}
-    exact = onnx.TensorProto.UINT8 in kinds
+    dynamic = any("Dynamic" in one.op_type for one in proto.graph.node)
+    exact = dynamic or onnx.TensorProto.UINT8 in kinds
     options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     # Its idle threads would take ours.

@@ -272,8 +272,11 @@ def _renamed(stmt: tirx.Stmt) -> tirx.Stmt:
     def of_value(made: tirx.AllocBuffer) -> None:
         buffers.append(made.buffer)
 
-    kinds = ((tirx.For, of_loop), (s_tir.SBlock, of_block), (tirx.AllocBuffer, of_value))
-    tvm_ffi.structural_walk(stmt, kinds)
+    def of_name(bind: tirx.Bind) -> None:
+        found.append(bind.var)
+
+    kinds = ((tirx.For, of_loop), (s_tir.SBlock, of_block))
+    tvm_ffi.structural_walk(stmt, (*kinds, (tirx.AllocBuffer, of_value), (tirx.Bind, of_name)))
     pairs: list[tuple[Any, Any]] = [(var, tirx.Var(var.name, var.ty.dtype)) for var in found]
     for old in buffers:
         new = tirx.decl_buffer(
