@@ -77,12 +77,12 @@ class Contraction(CPUScheduleRule):
             return None
         machine = Machine.of(target)
         final, beyond = loops.epilogue(sch, blocks[place + 1 :])
-        _join_rows(sch, blocks[place], final)
         sources = loops.inline_producers(sch, blocks[:place], blocks[place])
         weights = str(sch.get(blocks[place]).reads[-1].source.name)
         for source in [s for s in sources if loops.written(sch, s) == weights]:
             sources.remove(source)
             loops.elementwise(sch, source, machine)
+        _join_rows(sch, blocks[place], sources, final)
         plan = change(_Plan.of(sch, blocks[place], bool(sources), machine))
         whole = loops.whole_groups(sch, blocks[place], final, plan.tile[2])
         store = final if self.epilogue and whole else None
@@ -200,14 +200,24 @@ class _Plan:
         return sizes[1], *sch.split(loop, sizes)
 
 
-def _join_rows(sch: s_tir.Schedule, block: Any, final: Any) -> None:
+def _join_rows(sch: s_tir.Schedule, block: Any, sources: list[Any], final: Any) -> None:
     """Join the loops over the rows of several matrices that are multiplied as one."""
-    *rows, _ = (loops.extent(sch, loop) for loop in loops.spatial(sch, final))
-    if len(rows) > 1 and len(loops.spatial(sch, block)) == _ONE_MATRIX:
-        joined = tirx.IndexMap.from_func(
-            lambda *i: [raveled(i[:-1], rows), i[-1]], ndim=len(rows) + 1
-        )
-        sch.transform_block_layout(final, joined)
+    if len(loops.spatial(sch, block)) != _ONE_MATRIX:
+        return
+    for each in (*sources, final):
+        *rows, _ = (loops.extent(sch, loop) for loop in loops.spatial(sch, each))
+        if len(rows) > 1:
+            joined = _as_matrix(rows)
+            sch.transform_block_layout(each, joined)
+            if each in sources:
+                sch.transform_layout(each, ("write", 0), joined)
+
+
+def _as_matrix(rows: list[Any]) -> tirx.IndexMap:
+    """Return the map from the axes of several matrices to those of one."""
+    return tirx.IndexMap.from_func(
+        lambda *i: [raveled(i[:-1], rows), i[-1]], ndim=len(rows) + 1
+    )
 
 
 def _bytes(buffer: Any) -> int:

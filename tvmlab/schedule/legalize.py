@@ -7,6 +7,7 @@ tile. `dot_operands` defines the operands of the products, and their addresses.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -91,6 +92,7 @@ def legalizations(
         "relax.qnn.dense": made.qnn_dense,
         "relax.qnn.batch_matmul": lambda b, call: batch_matmul(b, call, machine),
         "relax.add": _add,
+        "relax.concat": _concat,
         "relax.reshape": _reshape,
         **Norms(machine).named(),
         **dict.fromkeys(tabulated(), lambda b, call: looked_up(b, call, machine)),
@@ -199,9 +201,12 @@ class _Legalizer:
     ) -> relax.Expr:
         """Legalize a convolution in NHWC with the tile chosen for it."""
         (data, weight), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
+        packed = factors.quantized or (self.pack and isinstance(weight, tvm.ir.GenericConst))
+        if packed and groups == 1 and _is_product(window, data, call):
+            factors = replace(factors, weight=factors.weight[:, 0, 0])
+            return self._multiply(builder, call, factors, True, operator, name)
         each, read = shape[3] // groups, source(factors, window, groups)
         tile = self._tile(shape[1:3], each, read.steps, read.apart, factors, dtype, operator)
-        packed = factors.quantized or (self.pack and isinstance(weight, tvm.ir.GenericConst))
 
         def conv2d(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
             n, height, width, _ = shape
@@ -284,7 +289,8 @@ class _Legalizer:
         )
         wide = round_up(known_inputs, factors.depth)
         # One matrix for all: the rows of the batches follow each other.
-        joined = len(b) == _MATRIX < len(a) and all(isinstance(n, int) for n in (*batch, rows))
+        one = packed or len(b) == _MATRIX
+        joined = one and _MATRIX < len(a) and all(isinstance(n, int) for n in (*batch, rows))
         if joined:
             batch, rows = [], math.prod(batch) * rows
         many = rows if isinstance(rows, int) else OPEN
@@ -382,6 +388,13 @@ class _Legalizer:
         height, width = pixels
         ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free)
         return self.layouts.pick(operator, ranked)
+
+
+def _is_product(window: Window, data: relax.Expr, call: relax.Call) -> bool:
+    """Whether a convolution is the product of a matrix with a row per pixel."""
+    old, new = sizes(data.ty.shape), sizes(call.ty.shape)
+    same = old[:3] == new[:3] and all(isinstance(size, int) for size in new)
+    return same and window.taps == window.strides == [1, 1] and window.before == [0, 0]
 
 
 def _call(
@@ -504,6 +517,35 @@ def _scale(
 def _sum(a: Any, b: Any) -> Any:
     """Add two int32, without letting the compiler conclude that the sum cannot wrap."""
     return tirx.bitwise_not(tirx.bitwise_not(a) - b)
+
+
+def _concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Legalize a concatenation as a search tree; upstream's compares with one part after another."""
+    (given,) = call.args
+    axis = int(call.attrs.axis) % call.ty.ndim
+    lengths = [sizes(part.shape)[axis] for part in given.ty.fields]
+    if not all(isinstance(size, int) for size in lengths):
+        return None
+    ends = list(itertools.accumulate(lengths))
+    parts = [relax.TupleGetItem(given, i) for i in range(len(ends))]
+    parts = list(given.fields) if isinstance(given, relax.Tuple) else parts
+
+    def concatenate(parts: list[te.Tensor], shape: list[Any]) -> te.Tensor:
+        def value(*index: Any) -> Any:
+            def among(first: int, last: int) -> Any:
+                if last - first == 1:
+                    place = index[axis] - ends[first - 1] if first else index[axis]
+                    return parts[first](*index[:axis], place, *index[axis + 1 :])
+                middle = (first + last) // 2
+                left = index[axis] < ends[middle - 1]
+                return tirx.if_then_else(left, among(first, middle), among(middle, last))
+
+            return among(0, len(ends))
+
+        return te.compute(shape, value, name="concatenate")
+
+    shape = list(call.ty.shape.values)
+    return builder.call_te(concatenate, parts, shape, primfunc_name_hint="concatenate")
 
 
 def _reshape(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

@@ -1,0 +1,101 @@
+"""The section `open` of `make bench`: an open batch or length against the same size compiled alone.
+
+Both run in one process, with the threads of the same runtime.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from bench_harness import TURNS, Process, race, timed, turn
+
+import tvmlab
+from tvmlab.support.extras import need
+
+#: Largest difference from PyTorch's result, relative to its largest number.
+ERROR = 1e-4
+BATCHES, LENGTHS = (1, 3, 8), (5, 16, 77, 128)
+#: The open axis of each network's input and its sizes; the network is one of the zoo, or `mlp`.
+OPEN = {
+    "mlp": (0, (1, 3, 8, 64, 100)),
+    "resnet18": (0, BATCHES),
+    "vit_b_32": (0, BATCHES),
+    "bert_base": (1, LENGTHS),
+    "gpt2_4_layers": (1, LENGTHS),
+    "llama_4_layers": (1, LENGTHS),
+}
+
+
+def open_sizes(_name: str, rounds: int) -> dict[str, float]:
+    """Compare each network with open sizes, by both importers, with static ones."""
+    values = {}
+    for name in OPEN:
+        for importer in ("torch.export", "ONNX"):
+            with Process(f"tvmlab, {name}, {importer}") as process:
+                ratios = process.do(compared, name, importer, rounds)
+            print(f"{name}, {importer}: " + ", ".join(f"{n}: {r:.2f}" for n, r in ratios.items()))
+            values[f"{name}, {importer}: open size / static size, largest"] = max(ratios.values())
+    return values
+
+
+def compared(name: str, importer: str, rounds: int) -> dict[int, float]:
+    """Return the time with an open size over the time of a static one, for each size."""
+    axis, sizes = OPEN[name]
+    module, make = network(name)
+    run = compiled(module, make(7), importer, axis)
+    ratios = {}
+    for size in sizes:
+        x = make(size)
+        alone = compiled(module, x, importer, None)
+        expected = module(x).detach().numpy()
+        for one in (run, alone):
+            error = np.abs(one(x) - expected).max() / np.abs(expected).max()
+            assert error < ERROR, f"{name}, {importer}, {size}: relative error {error:.1e}"
+        given = x.numpy()
+        TURNS.update(open=timed(partial(run, given)), static=timed(partial(alone, given)))
+        turns = {key: partial(turn, key) for key in ("open", "static")}
+        ratios[size] = race(turns, rounds).ratio("open", "static")
+    return ratios
+
+
+def network(name: str) -> tuple[Any, Callable[[int], Any]]:
+    """Return a module, and a function from a size to an input."""
+    torch = need("torch", extra="torch")
+    torch.manual_seed(0)
+    if name == "mlp":
+        linear, gelu = torch.nn.Linear, torch.nn.GELU()
+        layers = [linear(784, 1024), gelu, linear(1024, 1024), gelu, linear(1024, 10)]
+        return torch.nn.Sequential(*layers).eval(), lambda size: torch.randn(size, 784)
+    import networks
+
+    if name == "llama_4_layers":
+        sizes = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4}
+        heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "use_cache": False}
+        module, (x,) = networks._tokens("Llama", 64, **sizes, **heads)
+    else:
+        module, (x,) = networks.network(name)
+    if OPEN[name][0]:
+        return module.eval(), lambda size: torch.randint(3, 99, (1, size))
+    return module.eval(), lambda size: torch.randn(size, *x.shape[1:])
+
+
+def compiled(module: Any, x: Any, importer: str, axis: int | None) -> Any:
+    """Export a module, with an open axis or as it is, and compile it."""
+    torch = need("torch", extra="torch")
+    shapes: Any = None
+    if axis is not None:
+        shapes = ({axis: torch.export.Dim("n", min=2 if axis else 1, max=128)},)
+        # The inputs of `networks.First` are one parameter, `*inputs`.
+        shapes = (shapes,) if hasattr(module, "module") else shapes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if importer == "ONNX":
+            program = torch.onnx.export(
+                module, (x,), dynamic_shapes=shapes, dynamo=True, verbose=False, optimize=True
+            )
+            return tvmlab.compile(tvmlab.load(program.model_proto))
+        return tvmlab.compile(tvmlab.load(torch.export.export(module, (x,), dynamic_shapes=shapes)))
