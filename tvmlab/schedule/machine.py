@@ -151,6 +151,9 @@ class Machine:
         The instructions for products of 8 and of 16 bits.
     permutes_bytes : bool
         Whether there is AVX-512 VBMI, whose instructions take bytes from a table in registers.
+    broadcasts : bool
+        Whether an instruction of its own copies a number to all lanes, one per cycle on some
+        processors. AVX-512 and NEON do it within a product.
     """
 
     vector_bytes: int
@@ -161,6 +164,7 @@ class Machine:
     dot8: Dot | None = None
     dot16: Dot | None = None
     permutes_bytes: bool = False
+    broadcasts: bool = False
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
@@ -193,7 +197,14 @@ class Machine:
         threads = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
         dot8, dot16 = _dots(features)
         bytes_ = "avx512vbmi" in features
-        return cls(width, registers, threads, dot8=dot8, dot16=dot16, permutes_bytes=bytes_)
+        broadcasts = not features & {"avx512f", "neon"}
+        return cls(
+            *(width, registers, threads),
+            dot8=dot8,
+            dot16=dot16,
+            permutes_bytes=bytes_,
+            broadcasts=broadcasts,
+        )
 
     def lanes(self, dtype: str) -> int:
         """Return how many numbers of a dtype fit in a vector."""

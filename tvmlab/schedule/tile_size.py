@@ -83,7 +83,7 @@ class Tile:
                 * math.ceil(width / tile.columns)
                 * math.ceil(channels / tile.channels)
             )
-            arithmetic = max(pixels * vectors / _FMAS, _LATENCY)
+            arithmetic = max(pixels * vectors / _FMAS, _LATENCY, pixels * machine.broadcasts)
             # Loads overlap with arithmetic, but not all of them.
             one = arithmetic + (pixels + vectors) / _LOADS / 4 + 1
             if steps * vectors * machine.vector_bytes > machine.l1:
