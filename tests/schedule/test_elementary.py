@@ -11,8 +11,8 @@ from tvm import relax, te, tirx
 import tvmlab
 from tvmlab.schedule.elementary import by_polynomials
 
-# Every 4,096th float32 number, which includes NaN and infinities, and numbers of usual size.
-ALL = np.arange(0, 2**32, 2**12, dtype="uint32").view("float32")
+# One of 4,095 float32 numbers, which includes NaN and infinities, and numbers of usual size.
+ALL = np.arange(0, 2**32, 2**12 - 1, dtype="uint32").view("float32")
 SIZES = (0.5, 2.0, 10.0, 110.0)
 LINES = [np.linspace(-size, size, 2**18, dtype="float32") for size in SIZES]
 X = np.concatenate([ALL, *LINES, np.float32([np.inf, -np.inf, np.nan, 0.0, -0.0])])
@@ -35,6 +35,7 @@ def test_error_in_units_in_the_last_place(name: str) -> None:
     unit = np.spacing(np.abs(exact.astype("float32"))).astype("float64")
     error = np.abs(found.numpy() - exact) / unit
     finite = np.isfinite(exact.astype("float32"))
+    print(name, error[finite].max())
     assert error[finite].max() < 2
     np.testing.assert_array_equal(found.numpy()[~finite], exact.astype("float32")[~finite])
 

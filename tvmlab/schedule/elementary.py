@@ -31,6 +31,9 @@ _ROUND = 1.5 * 2**23
 # ln 2 in two parts: the product of the first one with an integer of 8 bits is exact.
 _LN2 = 0.693145751953125, 1.4286068203094173e-06
 
+# A power of 2 that makes the smallest results of exp normal.
+_SHIFT = 64
+
 _Coefficients = tuple[float, ...]
 # Coefficients from the highest to the lowest: (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2,
 _EXP: _Coefficients = (
@@ -107,45 +110,56 @@ def _polynomial(x: Expr, coefficients: _Coefficients) -> Expr:
     return value
 
 
-def _power(n: Expr) -> Expr:
-    """Return 2^n, whose bits are an exponent alone."""
-    exponent = tirx.shift_left(n + tirx.const(127, "int32"), tirx.const(23, "int32"))
+def _power(n: Expr, more: int = 0) -> Expr:
+    """Return 2^(n + more), whose bits are an exponent alone. Only the lowest 9 bits of n count."""
+    exponent = tirx.shift_left(n, tirx.const(23, "int32")) + tirx.const(127 + more << 23, "int32")
     return tirx.reinterpret("float32", exponent)
 
 
-def _exp(name: _Names, x: Expr, *, near: bool = False) -> Expr:
-    """Return 2^n exp(r), where r = x - n ln 2; `near` says that x is far from the bounds."""
-    if not near:  # comparisons with NaN are false, so NaN stays
-        x = name(tirx.Select(x < _number(_LOWEST), _number(_LOWEST), x))
-        x = tirx.Select(x > _number(_HIGHEST), _number(_HIGHEST), x)
+def _exp_parts(name: _Names, x: Expr) -> tuple[Expr, Expr]:
+    """Return exp(r), and n in the lowest 9 bits of an integer, where r = x - n ln 2."""
     x = name(x)
     rounded = name(x * _number(math.log2(math.e)) + _number(_ROUND))
     whole = name(rounded - _number(_ROUND))
     exact, rest = name(x - whole * _number(_LN2[0])), name(whole * _number(-_LN2[1]))
     r = name(exact + rest)
-    zero = tirx.reinterpret("int32", _number(_ROUND))
-    n = tirx.reinterpret("int32", rounded) - zero
     significand = _number(1) + (exact + (rest + r * r * _polynomial(r, _EXP)))
-    if near:
-        return significand * _power(n)
+    return significand, tirx.reinterpret("int32", rounded)
+
+
+def _near_exp(name: _Names, x: Expr) -> Expr:
+    """Return exp(x), where x is far from the bounds."""
+    significand, n = _exp_parts(name, x)
+    return significand * _power(n)
+
+
+def _exp(name: _Names, x: Expr) -> Expr:
+    # Comparisons with NaN are false, so NaN stays.
+    x = name(tirx.Select(x < _number(_LOWEST), _number(_LOWEST), x))
+    x = tirx.Select(x > _number(_HIGHEST), _number(_HIGHEST), x)
+    significand, n = _exp_parts(name, x)
     # In two steps, because 2^n alone can be too small, or too large, for a normal number.
-    n = name(n)
+    n = name(n - tirx.reinterpret("int32", _number(_ROUND)))
     half = name(tirx.shift_right(n, tirx.const(1, "int32")))
     return significand * _power(half) * _power(n - half)
 
 
 def _sigmoid(name: _Names, x: Expr) -> Expr:
-    positive = x > _number(0)
-    e = name(_exp(name, tirx.Select(positive, -x, x)))
+    """Return e / (1 + e) or 1 / (1 + e), where e = exp(-|x|)."""
+    far = name(-tirx.abs(x))
+    far = tirx.Select(far < _number(_LOWEST), _number(_LOWEST), far)
+    significand, n = _exp_parts(name, far)
+    # The smallest results are not normal.
+    e = name(significand * _power(n, _SHIFT) * _number(2.0**-_SHIFT))
     below = name(_number(1) + e)
-    ratio = name(tirx.Select(positive, _number(1), e) / below)
+    ratio = name(tirx.Select(x > _number(0), _number(1), e) / below)
     return ratio - ratio * (e - (below - _number(1)))  # what rounding took from `below`
 
 
 def _tanh(name: _Names, x: Expr) -> Expr:
     size = name(tirx.abs(x))
     clipped = tirx.Select(size > _number(_LARGE_TANH), _number(_LARGE_TANH), size)
-    e = name(_exp(name, _number(-2) * clipped, near=True))
+    e = name(_near_exp(name, _number(-2) * clipped))
     large = (_number(1) - e) / (_number(1) + e)
     square = name(x * x)
     small = x + x * (square * _polynomial(square, _TANH))
@@ -156,7 +170,7 @@ def _tanh(name: _Names, x: Expr) -> Expr:
 def _erf(name: _Names, x: Expr) -> Expr:
     size = name(tirx.abs(x))
     size = name(tirx.Select(size > _number(_LARGE_ERF), _number(_LARGE_ERF), size))
-    large = _number(1) - _exp(name, _polynomial(size, _ERFC), near=True)
+    large = _number(1) - _near_exp(name, _polynomial(size, _ERFC))
     square = name(x * x)
     small = x + x * _polynomial(square, _ERF)
     signed = tirx.Select(x < _number(0), -large, large)
@@ -258,9 +272,6 @@ def _statement(stmt: tirx.Stmt, buffers: list[Any]) -> tirx.Stmt:
             return _vectors(stmt, buffers)
         bounds = stmt.min, stmt.extent, stmt.kind, _statement(stmt.body, buffers)
         return tirx.For(stmt.loop_var, *bounds, stmt.thread_binding, stmt.annotations)
-    if isinstance(stmt, tirx.IfThenElse):
-        cases = [case and _statement(case, buffers) for case in (stmt.then_case, stmt.else_case)]
-        return tirx.IfThenElse(stmt.condition, *cases)
     if isinstance(stmt, s_tir.SBlockRealize):
         return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, _block(stmt.block))
     return stmt
