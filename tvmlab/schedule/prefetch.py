@@ -15,7 +15,9 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-__all__ = ["Ahead", "fetch_ahead", "replaced", "without_prefetch"]
+from .compute import sizes
+
+__all__ = ["Ahead", "count_tiles", "fetch_ahead", "replaced"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
@@ -27,13 +29,12 @@ _READ, _LEVEL, _DATA = 0, 2, 1
 class Ahead:
     """The order in which a scheduled contraction reads its packed weights.
 
-    If the number of tiles is known only at run time, `down` is zero, and only the last tile
-    prefetches: with few rows, it is the first one too.
+    If the number of rows is known only at run time, `down` is zero until `count_tiles` sets it.
     """
 
     rows: int
     columns: int
-    down: int
+    down: Any  # tiles
     across: int
     step: int
     many: int
@@ -59,19 +60,17 @@ class Ahead:
 
         y, x = [outside(v) for var, v in pairs if var.iter_type == tirx.IterVar.DataPar][-3:-1]
         weights = update.block.reads[-1]
-        sizes = [int(size) for size in weights.source.shape]
+        shape = sizes(weights.source.shape)
         place = sum(
-            outside(axis.min) * math.prod(sizes[i + 1 :]) for i, axis in enumerate(weights.region)
+            outside(axis.min) * math.prod(shape[i + 1 :]) for i, axis in enumerate(weights.region)
         )
         # Each tile fetches its share, evenly over its steps.
         tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
-        tiles = self.down * self.across or 1
-        share = done * (self.step // tiles)
-        if self.down:
-            share = tile * (self.many // tiles) + share
+        tiles = self.down * self.across
+        share = tile * (self.many // tiles) + done * (self.step // tiles)
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
-        there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
+        there = tirx.BufferLoad(weights.source, [zero] * (len(shape) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
         address = tirx.address_of(there)
         return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
@@ -86,13 +85,17 @@ def replaced(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
     return tvm_ffi.structural_map(expr, (tirx.Var, value))
 
 
-def without_prefetch(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Remove the marks of `Ahead.annotate` from the loops of a statement."""
+def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
+    """Complete the marks of `Ahead.annotate` with a number of rows that is known at run time."""
 
     def rewrite(loop: tirx.For) -> tirx.For:
-        rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
+        if AHEAD not in loop.annotations:
+            return loop
+        size, columns, _, *rest = loop.annotations[AHEAD]
+        tiles = tirx.ceildiv(rows, int(size))
+        kept = {**loop.annotations, AHEAD: [size, columns, tiles, *rest]}
         bounds = loop.min, loop.extent, loop.kind
-        return tirx.For(loop.loop_var, *bounds, loop.body, loop.thread_binding, rest)
+        return tirx.For(loop.loop_var, *bounds, loop.body, loop.thread_binding, kept)
 
     changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, rewrite))
     return changed
@@ -104,7 +107,7 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
             return loop
-        rows, columns, down, across, step, many, blocks = map(int, loop.annotations[AHEAD])
+        rows, columns, down, across, step, many, blocks = sizes(loop.annotations[AHEAD])
         rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
         ahead = Ahead(rows, columns, down, across, step, many * blocks)
         body = tirx.SeqStmt([ahead._instruction(loop.body), loop.body])

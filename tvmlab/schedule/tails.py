@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 
 from . import loops
 from .compute import sizes
-from .prefetch import replaced, without_prefetch
+from .prefetch import count_tiles, replaced
 
 __all__ = ["mark_tail", "split_tails", "split_vectors"]
 
@@ -69,9 +69,8 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
         for left in range(2, size if rows < 0 else 0):
             made = tirx.IfThenElse(first + left <= many, tail(left), made)
         whole = _cut(loop.body, size)
-        if rows < 0:  # many tiles would prefetch the same weights
-            whole = without_prefetch(whole)
         both = tirx.IfThenElse(first + size <= many, whole, made)
+        both = count_tiles(both, many) if rows < 0 else both
         return _with(loop, (_ROWS, _SUMS), both)
 
     body = tvm_ffi.structural_map(root.body, (tirx.For, split))
