@@ -32,6 +32,7 @@ from typing import Any
 
 import bench_harness as harness
 import bench_lm
+import bench_open
 import numpy as np
 import readme
 from bench_harness import NETWORKS, TURNS, File, Process, network, race, timed, turn, written
@@ -72,6 +73,7 @@ CANDIDATES = {
 #: Sections on networks of torchvision, timm and transformers, whose packages are not installed by
 #: default; see requirements-networks.txt.
 ZOOS = ("zoo", "zoo-int8")
+OPTIONAL = (*ZOOS, "open")
 #: A section's values by measure, and of a comparison the results of each candidate.
 Found = dict[str, Any]
 
@@ -553,6 +555,7 @@ SECTIONS: dict[str, Callable[[str, int], Found]] = {
     "deploy": deployment,
     "zoo": partial(raced, form="float32", which="zoo"),
     "zoo-int8": partial(raced, form="int8"),
+    "open": bench_open.open_sizes,
 }
 
 
@@ -560,8 +563,8 @@ def main(arguments: list[str]) -> int:
     """Run the sections that the command line selects; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
-    default = ",".join(section for section in SECTIONS if section not in ZOOS)
-    parser.add_argument("--sections", default=default, help=f"also {', '.join(ZOOS)}")
+    default = ",".join(section for section in SECTIONS if section not in OPTIONAL)
+    parser.add_argument("--sections", default=default, help=f"also {', '.join(OPTIONAL)}")
     parser.add_argument("--quick", action="store_true", help="run few rounds")
     parser.add_argument("--readme", action="store_true", help="write the last results into README")
     parser.add_argument("--output", type=Path, default=OUTPUT)

@@ -1,4 +1,4 @@
-"""The section `open` of `make bench`: an open batch or length against the same size compiled alone.
+"""The section `open` of `make bench`: networks with an open size against the same size alone.
 
 Both run in one process, with the threads of the same runtime.
 """
@@ -31,15 +31,15 @@ OPEN = {
 
 
 def open_sizes(_name: str, rounds: int) -> dict[str, float]:
-    """Compare each network with open sizes, by both importers, with static ones."""
+    """Compare each network with an open size, by both importers, with static sizes."""
     values = {}
     for name in OPEN:
         for importer in ("torch.export", "ONNX"):
-            with Process(f"tvmlab, {name}, {importer}") as process:
+            with Process(f"tvmlab, {name}") as process:
                 ratios = process.do(compared, name, importer, rounds)
-            print(f"{name}, {importer}: " + ", ".join(f"{n}: {r:.2f}" for n, r in ratios.items()))
-            values[f"{name}, {importer}: open size / static size, largest"] = max(ratios.values())
-    return values
+            print(f"{name}, {importer}:", *(f"{n}: {ratio:.2f}" for n, ratio in ratios.items()))
+            values[f"{name}, {importer}: open size / static size"] = max(ratios.values())
+    return {**values, "open size / static size, largest": max(values.values())}
 
 
 def compared(name: str, importer: str, rounds: int) -> dict[int, float]:
@@ -97,5 +97,9 @@ def compiled(module: Any, x: Any, importer: str, axis: int | None) -> Any:
             program = torch.onnx.export(
                 module, (x,), dynamic_shapes=shapes, dynamo=True, verbose=False, optimize=True
             )
-            return tvmlab.compile(tvmlab.load(program.model_proto))
+            proto = program.model_proto
+            (given,) = proto.graph.input
+            dims = given.type.tensor_type.shape.dim
+            sizes = {given.name: tuple(dim.dim_param or dim.dim_value for dim in dims)}
+            return tvmlab.compile(tvmlab.load(proto, shapes=sizes))
         return tvmlab.compile(tvmlab.load(torch.export.export(module, (x,), dynamic_shapes=shapes)))

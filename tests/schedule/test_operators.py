@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -220,7 +221,7 @@ def movements(draw: st.DrawFn) -> Op:
         return Op(f"reshape {to}", (shape,), lambda x: op.reshape(x, to), lambda x: x.reshape(to))
     if kind == "concat":
         axis = draw(st.integers(0, rank - 1))
-        sizes = draw(st.lists(st.integers(1, 20), min_size=2, max_size=4))
+        sizes = draw(st.lists(st.sampled_from((1, 3, 8, 16)), min_size=2, max_size=9))
         parts = tuple((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes)
         return Op(
             f"concat {axis}",
@@ -289,6 +290,28 @@ def test_normalizations(cases: list[Case]) -> None:
 @given(cases=many(transposed_convolutions()))
 def test_transposed_convolutions(cases: list[Case]) -> None:
     assert not wrong(cases)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_what_precedes_a_1x1_convolution_is_computed_for_each_tile(batch: int) -> None:
+    weight, scale = array(32, 1, 1, 16), array(16, seed=1)
+
+    def ours(x: relax.Var) -> relax.Expr:
+        y = op.nn.relu(op.multiply(x, relax.const(scale)))
+        options = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+        return op.nn.conv2d(y, relax.const(weight), **options)
+
+    def peer(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x * torch.from_numpy(scale))
+        return y @ torch.from_numpy(weight.reshape(32, 16)).T
+
+    case = Op("convolution", ((batch, 14, 14, 16),), ours, peer)
+    assert not wrong([case])
+    run = tvmlab.compile(module([case])[0])
+    assert len(run.summary().kernels) == 1
+    rows = [int(n) for n in re.findall(r"for ax0 in range\(T.int64\((\d+)\)", run.tir().script())]
+    assert rows
+    assert max(rows) < 14 * 14
 
 
 @settings(max_examples=examples(4))

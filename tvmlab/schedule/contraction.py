@@ -215,9 +215,7 @@ def _join_rows(sch: s_tir.Schedule, block: Any, sources: list[Any], final: Any) 
 
 def _as_matrix(rows: list[Any]) -> tirx.IndexMap:
     """Return the map from the axes of several matrices to those of one."""
-    return tirx.IndexMap.from_func(
-        lambda *i: [raveled(i[:-1], rows), i[-1]], ndim=len(rows) + 1
-    )
+    return tirx.IndexMap.from_func(lambda *i: [raveled(i[:-1], rows), i[-1]], ndim=len(rows) + 1)
 
 
 def _bytes(buffer: Any) -> int:

@@ -7,7 +7,6 @@ tile. `dot_operands` defines the operands of the products, and their addresses.
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
-from tvm_ffi import structural_equal
 
 from ..ir import dialect, windows
 from ..qnn.operands import CallOperands
@@ -39,8 +37,8 @@ from .compute import (
     unraveled,
 )
 from .dot_operands import Factors, source
-from .loops import VIEW
 from .machine import Machine
+from .movement import INJECTIVE, concat, reshape
 from .norms import Norms
 from .tables import looked_up, tabulated
 from .tile_size import OPEN, Layouts, Tile, pixels_of_a_vector
@@ -51,9 +49,9 @@ __all__ = ["legalizations"]
 #: None means that the legalization does not support the call.
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 
-# Of relax/transform/fuse_ops.cc (OpPatternKind): the kind that is fused anywhere; the kind into
-# which preceding operators are fused; sums, with which the operators after them are fused.
-_ELEMENTWISE, _INJECTIVE, _OUT_ELEMENTWISE = 0, 2, 4
+# Of relax/transform/fuse_ops.cc (OpPatternKind): the kind that is fused anywhere; sums, with which
+# the operators after them are fused.
+_ELEMENTWISE, _OUT_ELEMENTWISE = 0, 4
 _NARROW, _MATRIX = ("int8", "uint8"), 2
 
 
@@ -92,8 +90,8 @@ def legalizations(
         "relax.qnn.dense": made.qnn_dense,
         "relax.qnn.batch_matmul": lambda b, call: batch_matmul(b, call, machine),
         "relax.add": _add,
-        "relax.concat": _concat,
-        "relax.reshape": _reshape,
+        "relax.concat": concat,
+        "relax.reshape": reshape,
         **Norms(machine).named(),
         **dict.fromkeys(tabulated(), lambda b, call: looked_up(b, call, machine)),
     }
@@ -290,7 +288,7 @@ class _Legalizer:
         wide = round_up(known_inputs, factors.depth)
         # One matrix for all: the rows of the batches follow each other.
         one = packed or len(b) == _MATRIX
-        joined = one and _MATRIX < len(a) and all(isinstance(n, int) for n in (*batch, rows))
+        joined = one and len(a) > _MATRIX and all(isinstance(n, int) for n in (*batch, rows))
         if joined:
             batch, rows = [], math.prod(batch) * rows
         many = rows if isinstance(rows, int) else OPEN
@@ -472,7 +470,7 @@ def _winograd(
         squares.input,
         data,
         primfunc_name_hint="winograd_input",
-        primfunc_attrs={"op_pattern": _INJECTIVE},
+        primfunc_attrs={"op_pattern": INJECTIVE},
     )
     sums = builder.call_te(
         squares.product,
@@ -517,86 +515,6 @@ def _scale(
 def _sum(a: Any, b: Any) -> Any:
     """Add two int32, without letting the compiler conclude that the sum cannot wrap."""
     return tirx.bitwise_not(tirx.bitwise_not(a) - b)
-
-
-def _concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Legalize a concatenation as a search tree; upstream's compares with one part after another."""
-    (given,) = call.args
-    axis = int(call.attrs.axis) % call.ty.ndim
-    lengths = [sizes(part.shape)[axis] for part in given.ty.fields]
-    if not all(isinstance(size, int) for size in lengths):
-        return None
-    ends = list(itertools.accumulate(lengths))
-    parts = [relax.TupleGetItem(given, i) for i in range(len(ends))]
-    parts = list(given.fields) if isinstance(given, relax.Tuple) else parts
-
-    def concatenate(parts: list[te.Tensor], shape: list[Any]) -> te.Tensor:
-        def value(*index: Any) -> Any:
-            def among(first: int, last: int) -> Any:
-                if last - first == 1:
-                    place = index[axis] - ends[first - 1] if first else index[axis]
-                    return parts[first](*index[:axis], place, *index[axis + 1 :])
-                middle = (first + last) // 2
-                left = index[axis] < ends[middle - 1]
-                return tirx.if_then_else(left, among(first, middle), among(middle, last))
-
-            return among(0, len(ends))
-
-        return te.compute(shape, value, name="concatenate")
-
-    shape = list(call.ty.shape.values)
-    return builder.call_te(concatenate, parts, shape, primfunc_name_hint="concatenate")
-
-
-def _reshape(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Legalize a reshape that keeps the symbolic sizes, without divisions by them."""
-    old, new = (list(x.ty.shape.values) for x in (call.args[0], call))
-    pieces = _pieces(old, new)
-    if pieces is None or all(isinstance(size, int) for size in sizes(new)):
-        return None
-
-    def reshape(x: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
-        def value(*index: Any) -> Any:
-            place: list[Any] = []
-            for before, after in pieces:
-                own, index = index[: len(after)], index[len(after) :]
-                if before == [None]:
-                    place += own
-                elif before:
-                    place += unraveled(raveled(own, after) if own else 0, before)
-            return x(*place)
-
-        return te.compute(shape, value, name="reshape")
-
-    # Not element-wise, so that it is not copied to be fused with a product that reads it.
-    attrs = {"op_pattern": _INJECTIVE, VIEW: True}
-    how = {"primfunc_name_hint": "reshape", "primfunc_attrs": attrs}
-    return builder.call_te(reshape, call.args[0], new, **how)
-
-
-def _pieces(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[list[Any], list[Any]]] | None:
-    """Pair the sizes between symbolic ones, and these as ``None``; return None if they differ."""
-    sides = []
-    for shape in (old, new):
-        parts: list[list[Any]] = [[]]
-        for size in sizes(shape):
-            parts = [*parts, [size], []] if not isinstance(size, int) else parts
-            if isinstance(size, int):
-                parts[-1].append(size)
-        sides.append(parts)
-    if len(sides[0]) != len(sides[1]):
-        return None
-    pieces = []
-    for i, (before, after) in enumerate(zip(*sides, strict=True)):
-        if i % 2:
-            if not structural_equal(before[0], after[0]):
-                return None
-            pieces.append(([None], [None]))
-        elif math.prod(before) != math.prod(after) or 0 in before:
-            return None
-        else:
-            pieces.append((before, after))
-    return pieces
 
 
 def _add(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
