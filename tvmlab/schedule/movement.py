@@ -23,6 +23,8 @@ INJECTIVE = 2
 def concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """Legalize a concatenation as a search for the part; upstream's tries one after another."""
     (given,) = call.args
+    if call.attrs.axis is None:  # the parts are flattened
+        return None
     axis = int(call.attrs.axis) % call.ty.ndim
     lengths = [sizes(part.shape)[axis] for part in given.ty.fields]
     if not all(isinstance(size, int) for size in lengths):
