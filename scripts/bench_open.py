@@ -19,7 +19,7 @@ from tvmlab.support.extras import need
 #: Largest difference from PyTorch's result, relative to its largest number.
 ERROR = 1e-4
 BATCHES, LENGTHS = (1, 3, 8), (5, 16, 77, 128)
-#: The open axis of each network's input and its sizes; the network is one of the zoo, or `mlp`.
+#: The open axis of each network's input, and its sizes. All but `mlp` are of the zoo.
 OPEN = {
     "mlp": (0, (1, 3, 8, 64, 100)),
     "resnet18": (0, BATCHES),
@@ -72,12 +72,7 @@ def network(name: str) -> tuple[Any, Callable[[int], Any]]:
         return torch.nn.Sequential(*layers).eval(), lambda size: torch.randn(size, 784)
     import networks
 
-    if name == "llama_4_layers":
-        sizes = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4}
-        heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "use_cache": False}
-        module, (x,) = networks._tokens("Llama", 64, **sizes, **heads)
-    else:
-        module, (x,) = networks.network(name)
+    module, (x,) = networks.network(name)
     if OPEN[name][0]:
         return module.eval(), lambda size: torch.randint(3, 99, (1, size))
     return module.eval(), lambda size: torch.randn(size, *x.shape[1:])
