@@ -46,7 +46,12 @@ def _carry_layouts(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> rela
     dropout = TupleGetItemPattern(is_op("relax.nn.dropout")(x), 0)
     func = rewrite_call(dropout, lambda _, found: found[x], func)
     for name, change in _CHANGES.items():
-        func = rewrite_call(is_op(name)(x), lambda call, _, change=change: change(call), func)
+
+        def changed(found: relax.Expr, _: Any, change: Any = change) -> relax.Expr:
+            # A variable that is bound to such a call matches, too.
+            return change(found) if isinstance(found, relax.Call) else found
+
+        func = rewrite_call(is_op(name)(x), changed, func)
     return func
 
 
