@@ -70,9 +70,10 @@ CANDIDATES = {
     "tflite int8": ("tvmlab int8", "OpenVINO", "LiteRT"),
     "zoo": ("tvmlab", "OpenVINO", "ONNX Runtime"),
 }
+#: Sections on every network of the zoo.
+ZOOS = ("zoo", "zoo-int8")
 #: Sections on networks of torchvision, timm and transformers, whose packages are not installed by
 #: default; see requirements-networks.txt.
-ZOOS = ("zoo", "zoo-int8")
 OPTIONAL = (*ZOOS, "open")
 #: A section's values by measure, and of a comparison the results of each candidate.
 Found = dict[str, Any]

@@ -1,6 +1,7 @@
-"""The section `open` of `make bench`: networks with an open size against the same size alone.
+"""The section `open` of `make bench`: what an open batch or length costs.
 
-Both run in one process, with the threads of the same runtime.
+Each network is compiled once with an open size and once for each static size. Both forms run in
+the same process, because they share one runtime and its threads.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def network(name: str) -> tuple[Any, Callable[[int], Any]]:
 
     module, (x,) = networks.network(name)
     if OPEN[name][0]:
-        return module.eval(), lambda size: torch.randint(3, 99, (1, size))
-    return module.eval(), lambda size: torch.randn(size, *x.shape[1:])
+        return module, lambda size: torch.randint(3, 99, (1, size))
+    return module, lambda size: torch.randn(size, *x.shape[1:])
 
 
 def compiled(module: Any, x: Any, importer: str, axis: int | None) -> Any:

@@ -177,7 +177,7 @@ SPEECH = {**ENCODER, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel":
           "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16,
           "num_conv_pos_embedding_groups": 4}
 LLAMA = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4,
-         "num_attention_heads": 8, "num_key_value_heads": 4}
+         "num_attention_heads": 8, "num_key_value_heads": 4, "use_cache": False}
 WHISPER = {**BART, "num_mel_bins": 16, "max_source_positions": 20, "vocab_size": 99,
            "pad_token_id": 1}
 # fmt: on
@@ -247,7 +247,7 @@ ZOO: dict[str, tuple[Callable[..., Network], tuple[Any, ...], dict[str, Any]]] =
     "mobilevit_s": (_timm, ("mobilevit_s", 256), {}),
     "bert_base": (_tokens, ("Bert", 128), {}),
     "gpt2_4_layers": (_tokens, ("GPT2", 64), {"n_layer": 4, "use_cache": False}),
-    "llama_4_layers": (_tokens, ("Llama", 64), {**LLAMA, "use_cache": False}),
+    "llama_4_layers": (_tokens, ("Llama", 64), LLAMA),
     "unet": (_own, (UNet, 1, 3, 128, 128), {}),
     "vae_decoder": (_own, (Decoder, 1, 16, 32, 32), {}),
     "conv3d": (_own, (lambda: nn.Conv3d(16, 32, 3, padding=1), 1, 16, 16, 32, 32), {}),

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 import tvmlab
 from tvmlab.schedule.elementary import by_polynomials
 
-# One of 4,095 float32 numbers, which includes NaN and infinities, and numbers of usual size.
+# Every 4,095th float32 number, including NaN of many payloads, and numbers of usual size.
 ALL = np.arange(0, 2**32, 2**12 - 1, dtype="uint32").view("float32")
 SIZES = (0.5, 2.0, 10.0, 110.0)
 LINES = [np.linspace(-size, size, 2**18, dtype="float32") for size in SIZES]

@@ -19,6 +19,7 @@ import tvmlab
 from tests.oracles.models import array
 from tests.schedule.kernels import Case, Op, module, wrong
 from tests.short import examples
+from tvmlab.schedule.layout import channels_last
 
 op = relax.op
 
@@ -292,8 +293,25 @@ def test_transposed_convolutions(cases: list[Case]) -> None:
     assert not wrong(cases)
 
 
+def test_a_variable_bound_to_a_transpose_keeps_its_value() -> None:
+    weight, builder = array(4, 4, 1, 1), relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 5, 6), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            convolved = builder.emit(op.nn.conv2d(x, relax.const(weight)))
+            transposed = builder.emit(op.permute_dims(convolved, [0, 2, 3, 1]))
+            alias = relax.DataflowVar("alias", transposed.ty)
+            builder.emit_normalized(relax.VarBinding(alias, transposed))
+            result = builder.emit_output(op.add(alias, alias))
+        builder.emit_func_output(result)
+    run = tvmlab.compile(channels_last()(builder.get()))
+    data = array(1, 4, 5, 6)
+    expected = 2 * F.conv2d(*map(torch.from_numpy, (data, weight))).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(run(data), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("batch", [1, 2])
-def test_what_precedes_a_1x1_convolution_is_computed_for_each_tile(batch: int) -> None:
+def test_operators_before_a_1x1_convolution_are_computed_per_tile(batch: int) -> None:
     weight, scale = array(32, 1, 1, 16), array(16, seed=1)
 
     def ours(x: relax.Var) -> relax.Expr:

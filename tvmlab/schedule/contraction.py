@@ -161,7 +161,9 @@ class _Plan:
         once = once and reuse and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
         ahead = None
         down = lines if isinstance(lines, int) else 0
-        if once and isinstance(x, int) and blocks * weights > machine.l1:
+        # `tails` counts the tiles of an open number of rows, if a tile has several.
+        counted = isinstance(x, int) and (isinstance(lines, int) or rows > 1)
+        if once and counted and blocks * weights > machine.l1:
             step = channels * depth
             many = math.prod(taps) * steps * step
             ahead = Ahead(rows, columns, down, x // columns, step, many)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,13 +47,13 @@ def _carry_layouts(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> rela
     dropout = TupleGetItemPattern(is_op("relax.nn.dropout")(x), 0)
     func = rewrite_call(dropout, lambda _, found: found[x], func)
     for name, change in _CHANGES.items():
-
-        def changed(found: relax.Expr, _: Any, change: Any = change) -> relax.Expr:
-            # A variable that is bound to such a call matches, too.
-            return change(found) if isinstance(found, relax.Call) else found
-
-        func = rewrite_call(is_op(name)(x), changed, func)
+        func = rewrite_call(is_op(name)(x), partial(_changed, change), func)
     return func
+
+
+def _changed(change: Callable[[relax.Call], relax.Expr], found: relax.Expr, _: Any) -> relax.Expr:
+    """Change a call; a variable that is bound to a matching call matches as well."""
+    return change(found) if isinstance(found, relax.Call) else found
 
 
 def _transpose(call: relax.Call) -> relax.Expr:

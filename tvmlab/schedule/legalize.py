@@ -287,8 +287,8 @@ class _Legalizer:
         )
         wide = round_up(known_inputs, factors.depth)
         # One matrix for all: the rows of the batches follow each other.
-        one = packed or len(b) == _MATRIX
-        joined = one and len(a) > _MATRIX and all(isinstance(n, int) for n in (*batch, rows))
+        single = packed or len(b) == _MATRIX
+        joined = single and len(a) > _MATRIX and all(isinstance(n, int) for n in (*batch, rows))
         if joined:
             batch, rows = [], math.prod(batch) * rows
         many = rows if isinstance(rows, int) else OPEN

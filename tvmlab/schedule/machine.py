@@ -199,7 +199,9 @@ class Machine:
         bytes_ = "avx512vbmi" in features
         broadcasts = not features & {"avx512f", "neon"}
         return cls(
-            *(width, registers, threads),
+            width,
+            registers,
+            threads,
             dot8=dot8,
             dot16=dot16,
             permutes_bytes=bytes_,

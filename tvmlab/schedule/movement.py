@@ -21,7 +21,11 @@ INJECTIVE = 2
 
 
 def concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Legalize a concatenation as a search for the part; upstream's tries one after another."""
+    """Legalize ``concat`` as a binary search for the part that holds an element.
+
+    Upstream's loop compares with one part after another, and LLVM does not vectorize it from about
+    six parts on.
+    """
     (given,) = call.args
     if call.attrs.axis is None:  # the parts are flattened
         return None
@@ -30,8 +34,10 @@ def concat(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     if not all(isinstance(size, int) for size in lengths):
         return None
     ends = list(itertools.accumulate(lengths))
-    parts = [relax.TupleGetItem(given, i) for i in range(len(ends))]
-    parts = list(given.fields) if isinstance(given, relax.Tuple) else parts
+    if isinstance(given, relax.Tuple):
+        parts = list(given.fields)
+    else:
+        parts = [relax.TupleGetItem(given, i) for i in range(len(ends))]
 
     def concatenate(parts: list[te.Tensor], shape: list[Any]) -> te.Tensor:
         def value(*index: Any) -> Any:

@@ -29,13 +29,12 @@ _READ, _LEVEL, _DATA = 0, 2, 1
 class Ahead:
     """The order in which a scheduled contraction reads its packed weights.
 
-    If the number of rows is known only at run time, `down` is zero until `count_tiles` sets it. If
-    it stays zero, every tile prefetches all.
+    If the number of rows is known only at run time, `down` is zero until `count_tiles` sets it.
     """
 
     rows: int
     columns: int
-    down: Any  # tiles
+    down: Any  # int, or an expression of the number of rows
     across: int
     step: int
     many: int
@@ -68,10 +67,8 @@ class Ahead:
         # Each tile fetches its share, evenly over its steps.
         tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
-        share = done * self.step
-        if not (isinstance(self.down, int) and self.down == 0):
-            tiles = self.down * self.across
-            share = tile * (self.many // tiles) + done * (self.step // tiles)
+        tiles = self.down * self.across
+        share = tile * (self.many // tiles) + done * (self.step // tiles)
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
         there = tirx.BufferLoad(weights.source, [zero] * (len(shape) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
