@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import tvm
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import s_tir, sym, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
+from tvm_ffi import structural_equal
 
 from .elementary import by_polynomials
 from .prefetch import fetch_ahead
@@ -52,10 +54,11 @@ class ApplyRules:
         body = func.body
         if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
             return func.with_attr(REASON, "its loops hold no blocks")
+        named = _with_named_size(func)
         for rule in self.rules:
             name = _name(rule)
             try:
-                found = rule.apply(func, target, False)
+                found = rule.apply(named, target, False)
             except Exception as error:  # schedule primitives raise errors of several classes
                 said = (str(error).strip() or repr(error)).splitlines()[0]
                 return func.with_attr(REASON, f"{name} raised: {said}")
@@ -68,6 +71,25 @@ class ApplyRules:
 def finish(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Complete a scheduled function: prefetch its weights, and expand elementary functions."""
     return by_polynomials(split_parallel(split_vectors(fetch_ahead(split_tails(func)))))
+
+
+def _with_named_size(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Replace a size such as ``50 * n`` by a variable if ``n`` is no size itself.
+
+    TVM proves less about an expression: the sums of a tile would be allocated on the heap.
+    """
+    sizes = [size for param in func.params for size in getattr(param, "shape", ())]
+    sizes = [size for size in sizes if not isinstance(size, tirx.IntImm)]
+    if not sizes or isinstance(sizes[0], tirx.Var):
+        return func
+    plain, kind, rows = sym.Analyzer().simplify, type(sizes[0]), tirx.Var("rows", "int64")
+    first = plain(sizes[0])
+    if not all(structural_equal(plain(size), first) for size in sizes):
+        return func
+    named: tirx.PrimFunc = tvm_ffi.structural_map(
+        func, (kind, lambda size: rows if structural_equal(plain(size), first) else size)
+    )
+    return named
 
 
 def _name(rule: ScheduleRule) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
+from ..ir.constant_views import each_call, fold_views
 from ..support.wording import telling
 from .compute import sizes
 from .quantized_phases import quantized_phases
@@ -117,34 +117,6 @@ _BINARY = (*_COMMUTATIVE, "subtract", "divide")
 _CONSTANT = tvm.ir.GenericConst
 
 
-def _each_call(
-    change: Callable[[relax.Call, relax.BlockBuilder], relax.Expr],
-) -> tvm.transform.Pass:
-    """Make a pass that replaces each call of a function, operands first."""
-
-    @relax.expr_functor.mutator
-    class Changed(relax.PyExprMutator):
-        def visit_call_(self, call: relax.Call) -> relax.Expr:
-            return change(self.visit_expr_post_order(call), self.builder_)
-
-    @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def changed(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
-        return Changed().visit_expr(func)
-
-    return changed
-
-
-def _fold_transpose(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
-    """Transpose a constant in NumPy; `FoldConstant` would compile a function for each."""
-    name = getattr(call.op, "name", "")
-    if name != "relax.permute_dims" or not isinstance(call.args[0], _CONSTANT):
-        return call
-    value, axes = call.args[0].value.numpy(), call.attrs.axes
-    order = None if axes is None else [int(axis) for axis in axes]
-    moved = np.ascontiguousarray(np.transpose(value, order))
-    return relax.const(moved, str(call.args[0].ty.dtype))
-
-
 @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _sink_transposes(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
     """Move transposes behind padding and clips by a scalar."""
@@ -242,18 +214,18 @@ def channels_last() -> tvm.transform.Pass:
     """Return the pass: convolutions become those of images in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
-            _each_call(as_conv2d),
-            _each_call(as_group_norm),
-            _each_call(sink_view),
-            _each_call(_full_rank),
+            each_call(as_conv2d),
+            each_call(as_group_norm),
+            each_call(sink_view),
+            each_call(_full_rank),
             _convert_layout,
-            _each_call(_transposed),
+            each_call(_transposed),
             relax.transform.CanonicalizeBindings(),
-            _each_call(_fold_transpose),
+            fold_views(),
             relax.transform.CanonicalizeBindings(),  # so that convolutions see constants
             quantized_phases(),
             _sink_transposes,
-            _each_call(sink_view),
+            each_call(sink_view),
             _split_by_slices,
             relax.transform.DeadCodeElimination(),
         ]

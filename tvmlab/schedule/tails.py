@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 
 from . import loops
 from .compute import sizes
@@ -133,7 +133,7 @@ def split_parallel(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return loop
         least, many = int(loop.annotations[loops.LEAST]), _most(loop)
         plain = _with(loop, (loops.LEAST,), loop.body)
-        if isinstance(many, int) and many >= least:
+        if _at_least(many) >= least:
             return plain
         alone = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
         alone = _renamed(alone)
@@ -159,6 +159,16 @@ def _most(stmt: Any) -> Any:
         others = [number for number in numbers if not isinstance(number, int)]
         return functools.reduce(tirx.max, others, max(known, default=1))
     return 1
+
+
+def _at_least(number: Any) -> int:
+    """Return a number if all open sizes are 1: a size of 0 needs no second form."""
+    if isinstance(number, int):
+        return number
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(number, (tirx.Var, found.append))
+    ones = [(var, tirx.IntImm(var.ty.dtype, 1)) for var in found]
+    return int(sym.Analyzer().simplify(replaced(number, ones)))
 
 
 def _count(stmt: tirx.Stmt, buffer: tirx.Buffer) -> int:

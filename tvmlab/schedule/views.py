@@ -7,6 +7,7 @@ not through reshapes and transposes. Moved behind them, these also meet others t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm_ffi import structural_equal
 
+from ..ir.constant_views import bound
 from .compute import sizes
 
 __all__ = ["as_group_norm", "sink_view", "transpose_axes"]
@@ -29,7 +31,8 @@ _ELEMENTWISE = {f"relax.{name}" for name in (*_UNARY, *_ACTIVATIONS, *_BINARY)}
 _NEAR = 16
 # The axes of images by groups: batch, group, numbers.
 _GROUPED = 3
-_PRODUCTS = {"relax.matmul", "relax.qnn.dense", "relax.nn.conv2d", "relax.qnn.conv2d"}
+_MATMUL = "relax.matmul"
+_PRODUCTS = {_MATMUL, "relax.qnn.dense", "relax.nn.conv2d", "relax.qnn.conv2d"}
 
 
 def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True) -> relax.Expr:
@@ -41,6 +44,8 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
     name = _name(call)
     if name in (_RESHAPE, _TRANSPOSE):
         return _merged(call, builder)
+    if name == _MATMUL:
+        return _as_one_matrix(call, builder)
     shape = _known(call) if name in _ELEMENTWISE else None
     if shape is None:
         return call
@@ -67,10 +72,10 @@ def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True
 
 def as_group_norm(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     """Replace an instance normalization between reshapes: exporters to ONNX write groups so."""
-    norm = _bound(call.args[0], builder) if _name(call) == _RESHAPE else None
+    norm = bound(call.args[0], builder) if _name(call) == _RESHAPE else None
     if norm is None or _name(norm) != "relax.nn.instance_norm":
         return call
-    view, shape = _bound(norm.args[0], builder), _known(call)
+    view, shape = bound(norm.args[0], builder), _known(call)
     if _name(view) != _RESHAPE or not shape or not _alike(_known(view.args[0]), shape):
         return call
     groups, weights = _known(view), norm.args[1:]
@@ -89,7 +94,7 @@ def as_group_norm(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
 
 def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     """Merge a reshape or a transpose with the same before it; drop a transpose without effect."""
-    x, before = call.args[0], _bound(call.args[0], builder)
+    x, before = call.args[0], bound(call.args[0], builder)
     same = _name(before) == _name(call)
     if _name(call) == _TRANSPOSE:
         axes = transpose_axes(call)
@@ -102,6 +107,20 @@ def _merged(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
         return call
     x = before.args[0]
     return x if _alike(_known(x), _known(call)) else op.reshape(x, call.args[1])
+
+
+def _as_one_matrix(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Join the rows of all batches if their number is open; the rules join known numbers."""
+    (left, right), shape = call.args, _known(call)
+    if not isinstance(right, tvm.ir.GenericConst) or right.ty.ndim != 2 or not shape:
+        return call
+    *batch, _ = shape
+    if len(batch) < 2 or all(isinstance(size, int) for size in batch) or batch[:-1] == [1]:
+        return call
+    rows = math.prod(batch)
+    matrix = builder.emit(op.reshape(left, [rows, *sizes(right.ty.shape)[:1]]))
+    made = builder.emit(relax.Call(call.op, [matrix, right], call.attrs))
+    return op.reshape(made, shape)
 
 
 def _reshaped(
@@ -166,18 +185,9 @@ def _same(one: Any, other: Any) -> bool:
     return bool(structural_equal(one, other))
 
 
-def _bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
-    while isinstance(expr, relax.Var):
-        bound = builder.lookup_binding(expr)
-        if bound is None:
-            return expr
-        expr = bound
-    return expr
-
-
 def _view(expr: relax.Expr, builder: relax.BlockBuilder) -> relax.Call | None:
     """Return the reshape or transpose of a known shape that an expression is."""
-    call = _bound(expr, builder)
+    call = bound(expr, builder)
     view = _name(call) in (_RESHAPE, _TRANSPOSE) and _known(call) and _known(call.args[0])
     return call if view else None
 
@@ -186,7 +196,7 @@ def _multiplied(expr: relax.Expr, builder: relax.BlockBuilder) -> bool:
     """Return whether an expression is a product, or some element-wise operators and views later."""
     waiting = [expr]
     for _ in range(_NEAR):
-        call = _bound(waiting.pop(), builder)
+        call = bound(waiting.pop(), builder)
         name = _name(call)
         if name in _PRODUCTS:
             return True
