@@ -72,32 +72,33 @@ def unraveled(place: Any, shape: Sequence[Any]) -> list[Any]:
 
 
 class Window:
-    """The access pattern of a convolution: strides, padding (top, left), dilation and taps."""
+    """The access pattern of a convolution: taps, strides, dilation and padding before each axis."""
 
     def __init__(self, taps: Any, strides: Any, padding: Any, dilation: Any) -> None:
         self.taps, self.strides = sizes(taps), sizes(strides)
-        self.before, self.dilation = sizes(padding)[:2], sizes(dilation)
+        self.before, self.dilation = sizes(padding)[: len(taps)], sizes(dilation)
 
     def __str__(self) -> str:
         """Format the window for the name of an operator."""
         return f"strides {by(self.strides)}, from {by(self.before)}, dilation {by(self.dilation)}"
 
     def pad(
-        self, data: te.Tensor, height: int, width: int, channels: Any, fill: int = 0
+        self, data: te.Tensor, pixels: Sequence[int], channels: Any, fill: int = 0
     ) -> te.Tensor:
-        """Pad an NHWC tensor so that every tap of `height` x `width` pixels falls inside."""
+        """Pad a tensor whose last axis is channels so that every tap of an output falls inside."""
         after = []
-        for axis, pixels in enumerate((height, width)):
-            reach = (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis]
+        for axis, many in enumerate(pixels):
+            reach = (many - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis]
             size = sizes(data.shape)[axis + 1]
             after.append(max(0, reach + 1 - size - self.before[axis]))
-        extra = channels - sizes(data.shape)[3]
+        extra = channels - sizes(data.shape)[-1]
         return padded(data, [0, *self.before, 0], [0, *after, extra], fill=fill)
 
     def gather(
-        self, data: te.Tensor, height: int, width: int, channels: Any = None, fill: int = 0
+        self, data: te.Tensor, pixels: Sequence[int], channels: Any = None, fill: int = 0
     ) -> te.Tensor:
         """Copy the pixels that a strided one-tap convolution reads into a contiguous tensor."""
+        height, width = pixels
         (n, h, w, c), (sy, sx), (top, left) = sizes(data.shape), self.strides, self.before
         more = channels is not None and channels > c
 
@@ -114,12 +115,10 @@ class Window:
 
         return te.compute((n, height, width, channels if more else c), value, name="gather")
 
-    def at(self, y: Any, x: Any, ky: Any, kx: Any) -> tuple[Any, Any]:
+    def at(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[Any, ...]:
         """Return the padded pixel that a tap of an output pixel reads."""
-        return (
-            y * self.strides[0] + ky * self.dilation[0],
-            x * self.strides[1] + kx * self.dilation[1],
-        )
+        axes = zip(pixel, tap, self.strides, self.dilation, strict=True)
+        return tuple(i * stride + k * dilation for i, k, stride, dilation in axes)
 
 
 def padded(
@@ -214,14 +213,16 @@ def depthwise(
     """Convolve each channel with its own filter."""
     n, height, width, channels = shape
     wide, deep = round_up(width, columns), round_up(channels, step)
-    source = window.pad(data, height, wide, deep)
+    source = window.pad(data, (height, wide), deep)
     ky, kx = (te.reduce_axis((0, tap), name) for tap, name in zip(window.taps, "yx", strict=True))
+
+    def value(b: Any, y: Any, x: Any, c: Any) -> Any:
+        number = source(b, *window.at((y, x), (ky, kx)), c).astype(dtype)
+        return te.sum(number * weight(ky, kx, c).astype(dtype), axis=[ky, kx])
+
     sums = te.compute(
         (n, height, wide, deep),
-        lambda b, y, x, c: te.sum(
-            source(b, *window.at(y, x, ky, kx), c).astype(dtype) * weight(ky, kx, c).astype(dtype),
-            axis=[ky, kx],
-        ),
+        value,
         name=DEPTHWISE,
         attrs={TILE: [1, columns, step]},
     )

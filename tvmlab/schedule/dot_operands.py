@@ -183,18 +183,34 @@ class Pixels:
     @property
     def apart(self) -> int:
         """Distance in bytes between the inputs of neighbouring output pixels."""
-        return self._channels * int(self.window.strides[1]) * self.factors.bytes
+        return self._channels * int(self.window.strides[-1]) * self.factors.bytes
 
     def prepared(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
         """Shift and pad NHWC data for an output of this size."""
         data, fill = self.factors.moved(data), self.factors.fill
         copy = self.window.gather if self._gathers else self.window.pad
-        return copy(data, height, width, self._channels, fill)
+        return copy(data, (height, width), self._channels, fill)
 
-    def at(self, outer: Any, y: Any, x: Any, ky: Any, kx: Any, k: Any) -> tuple[Any, ...]:
+    def at(self, outer: Any, y: Any, x: Any, *k: Any) -> tuple[Any, ...]:
         """Return the index into the prepared data that an output position reads."""
-        pixel = (y, x) if self._gathers else self.window.at(y, x, ky, kx)
-        return (outer[0], *pixel, outer[1] * self.inputs + k)
+        pixel = (y, x) if self._gathers else self.window.at((y, x), k[:-1])
+        return (outer[0], *pixel, outer[1] * self.inputs + k[-1])
+
+
+@dataclass(frozen=True)
+class Voxels(Pixels):
+    """Each tap is a voxel of a volume; each slice of the result is an image."""
+
+    slices: int = 1  # of the result
+
+    def prepared(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
+        """Pad NDHWC data for an output of this size."""
+        return self.window.pad(data, (self.slices, height, width), self._channels)
+
+    def at(self, outer: Any, y: Any, x: Any, *k: Any) -> tuple[Any, ...]:
+        """Return the index into the prepared data that an output position reads."""
+        volume, z = outer[0] // self.slices, outer[0] % self.slices
+        return (volume, *self.window.at((z, y, x), k[:-1]), outer[1] * self.inputs + k[-1])
 
 
 @dataclass(frozen=True)

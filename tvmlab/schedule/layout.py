@@ -16,7 +16,7 @@ from ..support.wording import telling
 from .compute import sizes
 from .quantized_phases import quantized_phases
 from .transposed import by_phases
-from .unfold import as_conv2d
+from .unfold import channels_behind
 from .views import as_group_norm, sink_view, transpose_axes
 
 __all__ = ["channels_last", "convolves"]
@@ -214,7 +214,7 @@ def channels_last() -> tvm.transform.Pass:
     """Return the pass: convolutions become those of images in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
-            each_call(as_conv2d),
+            each_call(channels_behind),
             each_call(as_group_norm),
             each_call(sink_view),
             each_call(_full_rank),

@@ -36,7 +36,7 @@ from .compute import (
     sizes,
     unraveled,
 )
-from .dot_operands import Factors, source
+from .dot_operands import Factors, Pixels, Voxels, source
 from .machine import Machine
 from .movement import INJECTIVE, concat, reshape
 from .norms import Norms
@@ -85,6 +85,7 @@ def legalizations(
     made = _Legalizer(machine, layouts or Layouts(), pack, winograd)
     named = {
         "relax.nn.conv2d": made.conv2d,
+        "relax.nn.conv3d": made.conv3d,
         "relax.matmul": made.matmul,
         "relax.qnn.conv2d": made.qnn_conv2d,
         "relax.qnn.dense": made.qnn_dense,
@@ -149,6 +150,21 @@ class _Legalizer:
         )
         return self._convolve(builder, call, factors, window, groups, operator, "conv2d")
 
+    def conv3d(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        """Legalize ``nn.conv3d`` in NDHWC with constant ODHWI weights."""
+        attrs, (data, weight), shape = call.attrs, call.args, sizes(call.ty.shape)
+        if str(attrs.data_layout) != "NDHWC" or not isinstance(weight, tvm.ir.GenericConst):
+            return None
+        array, groups = weight.value.numpy(), int(attrs.groups)
+        window = Window(array.shape[1:4], attrs.strides, attrs.padding, attrs.dilation)
+        factors = Factors.plain(array, str(data.ty.dtype))
+        operator = (
+            f"conv3d {by(data.ty.shape)} {data.ty.dtype}, weights {by(array.shape)} "
+            f"{weight.ty.dtype}, {window}, groups {groups}, sums {call.ty.dtype}"
+        )
+        read = Voxels(factors, window, groups, slices=shape[1])
+        return self._slide(builder, call, read, self.pack, operator, "conv3d")
+
     def qnn_conv2d(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         """Legalize ``qnn.conv2d`` in NHWC with OHWI weights."""
         a, data, shape = dialect.attributes(call), call.args[0], sizes(call.ty.shape)
@@ -197,27 +213,42 @@ class _Legalizer:
         operator: str,
         name: str,
     ) -> relax.Expr:
-        """Legalize a convolution in NHWC with the tile chosen for it."""
-        (data, weight), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
+        """Legalize a convolution in NHWC."""
+        data, weight = call.args[:2]
         packed = factors.quantized or (self.pack and isinstance(weight, tvm.ir.GenericConst))
         if packed and groups == 1 and _is_product(window, data, call):
             factors = replace(factors, weight=factors.weight[:, 0, 0])
             return self._multiply(builder, call, factors, True, operator, name)
-        each, read = shape[3] // groups, source(factors, window, groups)
-        tile = self._tile(shape[1:3], each, read.steps, read.apart, factors, dtype, operator)
+        read = source(factors, window, groups)
+        return self._slide(builder, call, read, packed, operator, name)
 
-        def conv2d(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
-            n, height, width, _ = shape
+    def _slide(
+        self,
+        builder: relax.BlockBuilder,
+        call: relax.Call,
+        read: Pixels,
+        packed: bool,
+        operator: str,
+        name: str,
+    ) -> relax.Expr:
+        """Legalize a convolution whose last axis is channels with the tile chosen for it."""
+        (data, weight), shape, dtype = call.args[:2], sizes(call.ty.shape), str(call.ty.dtype)
+        factors, groups = read.factors, read.groups
+        *images, height, width, channels = shape
+        each = channels // groups
+        tile = self._tile((height, width), each, read.steps, read.apart, factors, dtype, operator)
+
+        def convolve(x: te.Tensor, w: te.Tensor, *extra: te.Tensor) -> te.Tensor:
             x = read.prepared(x, round_up(height, tile.rows), round_up(width, tile.columns))
             if packed:
-                weights = read.factors.reader(w, tile.channels)
+                weights = factors.reader(w, tile.channels)
             else:
                 weights = _unpacked(w, groups, tile.channels, self.pack)
             sums = contraction(
                 x,
                 lambda outer, *place: weights(outer[-1], *place),
                 read=read.at,
-                pixels=(n, groups, height, width),
+                pixels=(math.prod(images), groups, height, width),
                 taps=read.taps,
                 inputs=read.inputs,
                 channels=each,
@@ -226,14 +257,16 @@ class _Legalizer:
                 operator=operator,
                 dot=factors.dot,
             )
-            return te.compute(
-                shape,
-                lambda b, y, c, o: _corrected(sums[b, o // each, y, c, o % each], extra, o),
-                name="crop",
-            )
 
-        constants = read.factors.constants(groups, tile.channels) if packed else [weight]
-        return _call(builder, conv2d, data, constants, factors, name)
+            def value(*i: Any) -> Any:
+                *image, y, x, o = i
+                place = raveled(image, images), o // each, y, x, o % each
+                return _corrected(sums[place], extra, o)
+
+            return te.compute(shape, value, name="crop")
+
+        constants = factors.constants(groups, tile.channels) if packed else [weight]
+        return _call(builder, convolve, data, constants, factors, name)
 
     def matmul(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         """Legalize ``matmul``: a matrix times constant weights, or batch by batch."""

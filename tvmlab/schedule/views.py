@@ -32,7 +32,8 @@ _NEAR = 16
 # The axes of images by groups: batch, group, numbers.
 _GROUPED = 3
 _MATMUL = "relax.matmul"
-_PRODUCTS = {_MATMUL, "relax.qnn.dense", "relax.nn.conv2d", "relax.qnn.conv2d"}
+_CONVOLUTIONS = {"relax.nn.conv2d", "relax.nn.conv3d", "relax.qnn.conv2d"}
+_PRODUCTS = {_MATMUL, "relax.qnn.dense"} | _CONVOLUTIONS
 
 
 def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True) -> relax.Expr:

@@ -144,7 +144,7 @@ class Squares:
     def input(self, data: te.Tensor) -> te.Tensor:
         """Transform NHWC data to ``[n, points, points, down, across, inputs]``."""
         n, m, a, down = self.shape[0], self.size, self.points, self.down
-        x = self.window.pad(data, down * m, self.across * m, self.inputs)
+        x = self.window.pad(data, (down * m, self.across * m), self.inputs)
         rows = te.compute(
             (n, down, a, self.across * m + 2, self.inputs),
             lambda b, y, e, x_, c: _combine(_DATA[m], e, lambda i: x(b, y * m + i, x_, c)),
