@@ -20,7 +20,7 @@ from tvm.script.ir_builder import tirx as T
 from ..schedule.apply import SCHEDULED
 from ..schedule.elementary import stores
 from ..schedule.machine import Machine
-from ..schedule.prefetch import replaced
+from ..schedule.rebuild import replaced
 
 __all__ = ["PAGE", "Attention"]
 

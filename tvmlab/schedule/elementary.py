@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, Expr
 
-from .prefetch import replaced
+from .rebuild import block_with, loop_with, replaced
 
 __all__ = ["by_polynomials", "stores"]
 
@@ -270,8 +270,7 @@ def _statement(stmt: tirx.Stmt, buffers: list[Any]) -> tirx.Stmt:
     if isinstance(stmt, tirx.For):
         if stmt.kind == tirx.ForKind.VECTORIZED:
             return _vectors(stmt, buffers)
-        bounds = stmt.min, stmt.extent, stmt.kind, _statement(stmt.body, buffers)
-        return tirx.For(stmt.loop_var, *bounds, stmt.thread_binding, stmt.annotations)
+        return loop_with(stmt, _statement(stmt.body, buffers))
     if isinstance(stmt, s_tir.SBlockRealize):
         return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, _block(stmt.block))
     return stmt
@@ -281,17 +280,7 @@ def _block(block: s_tir.SBlock) -> s_tir.SBlock:
     """Expand the functions in a block, which allocates the buffers that it then needs."""
     buffers: list[Any] = []
     body = _statement(block.body, buffers)
-    return s_tir.SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        body,
-        block.init,
-        [*block.alloc_buffers, *buffers],
-        block.match_buffers,
-        block.annotations,
-    )
+    return block_with(block, body, buffers)
 
 
 def by_polynomials(func: tirx.PrimFunc) -> tirx.PrimFunc:

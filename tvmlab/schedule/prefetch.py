@@ -16,8 +16,9 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from .compute import sizes
+from .rebuild import loop_with, replaced
 
-__all__ = ["Ahead", "count_tiles", "fetch_ahead", "replaced"]
+__all__ = ["Ahead", "count_tiles", "fetch_ahead"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
@@ -76,15 +77,6 @@ class Ahead:
         return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
 
 
-def replaced(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """Substitute values for variables."""
-
-    def value(var: tirx.Var) -> Any:
-        return next((known for old, known in pairs if old.same_as(var)), var)
-
-    return tvm_ffi.structural_map(expr, (tirx.Var, value))
-
-
 def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
     """Complete the marks of `Ahead.annotate` with a number of rows that is known at run time."""
 
@@ -93,9 +85,7 @@ def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
             return loop
         size, columns, _, *rest = loop.annotations[AHEAD]
         tiles = tirx.ceildiv(rows, int(size))
-        kept = {**loop.annotations, AHEAD: [size, columns, tiles, *rest]}
-        bounds = loop.min, loop.extent, loop.kind
-        return tirx.For(loop.loop_var, *bounds, loop.body, loop.thread_binding, kept)
+        return loop_with(loop, loop.body, marks={AHEAD: [size, columns, tiles, *rest]})
 
     changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, rewrite))
     return changed
@@ -108,10 +98,8 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if AHEAD not in loop.annotations:
             return loop
         rows, columns, down, across, step, many, blocks = sizes(loop.annotations[AHEAD])
-        rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
         ahead = Ahead(rows, columns, down, across, step, many * blocks)
         body = tirx.SeqStmt([ahead._instruction(loop.body), loop.body])
-        bounds = loop.min, loop.extent, loop.kind
-        return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
+        return loop_with(loop, body, without=(AHEAD,))
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))

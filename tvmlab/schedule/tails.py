@@ -17,7 +17,8 @@ from tvm import s_tir, sym, tirx
 
 from . import loops
 from .compute import sizes
-from .prefetch import count_tiles, replaced
+from .prefetch import count_tiles
+from .rebuild import block_with, loop_with, replaced
 
 __all__ = ["mark_tail", "split_tails", "split_vectors"]
 
@@ -71,7 +72,7 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
         whole = _cut(loop.body, size)
         both = tirx.IfThenElse(first + size <= many, whole, made)
         both = count_tiles(both, many) if rows < 0 else both
-        return _with(loop, (_ROWS, _SUMS), both)
+        return loop_with(loop, both, without=(_ROWS, _SUMS))
 
     body = tvm_ffi.structural_map(root.body, (tirx.For, split))
     return _with_body(func, body, own)
@@ -82,17 +83,7 @@ def _with_body(func: tirx.PrimFunc, body: tirx.Stmt, buffers: list[tirx.Buffer])
     root = func.body.block
     if body.same_as(root.body):
         return func
-    block = s_tir.SBlock(
-        root.iter_vars,
-        root.reads,
-        root.writes,
-        root.name_hint,
-        body,
-        root.init,
-        [*root.alloc_buffers, *buffers],
-        root.match_buffers,
-        root.annotations,
-    )
+    block = block_with(root, body, buffers)
     realize = s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, block)
     return func.with_body(realize)
 
@@ -117,7 +108,7 @@ def split_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
         single = tirx.all(True, *rest, value < var.dom.extent)
         single = s_tir.SBlockRealize(realize.iter_values, single, realize.block)
         edge = tirx.For(last, loop.min, loop.extent, tirx.ForKind.UNROLLED, single)
-        return tirx.IfThenElse(inside, _with(loop, (), whole), _renamed(edge))
+        return tirx.IfThenElse(inside, loop_with(loop, whole), _renamed(edge))
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, split)))
 
@@ -132,7 +123,7 @@ def split_parallel(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if loops.LEAST not in loop.annotations:
             return loop
         least, many = int(loop.annotations[loops.LEAST]), _most(loop)
-        plain = _with(loop, (loops.LEAST,), loop.body)
+        plain = loop_with(loop, loop.body, without=(loops.LEAST,))
         if _at_least(many) >= least:
             return plain
         alone = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
@@ -186,13 +177,6 @@ def _another(buffer: tirx.Buffer, name: str) -> tirx.Buffer:
     return tirx.decl_buffer(buffer.shape, buffer.dtype, name, scope=buffer.scope())
 
 
-def _with(loop: tirx.For, marks: tuple[str, ...], body: tirx.Stmt, extent: Any = None) -> tirx.For:
-    """Return a loop without marks, and with another body."""
-    rest = {key: value for key, value in loop.annotations.items() if key not in marks}
-    size = loop.extent if extent is None else extent
-    return tirx.For(loop.loop_var, loop.min, size, loop.kind, body, loop.thread_binding, rest)
-
-
 def _cut(stmt: tirx.Stmt, rows: int) -> tirx.Stmt:
     """Remove the marks of loops over rows, and run the loops for `rows` rows only."""
     within: list[tirx.Var] = []
@@ -201,7 +185,8 @@ def _cut(stmt: tirx.Stmt, rows: int) -> tirx.Stmt:
         if _SIZE not in loop.annotations:
             return loop
         within.append(loop.loop_var)
-        return _with(loop, (_SIZE,), loop.body, tirx.IntImm(str(loop.extent.ty.dtype), rows))
+        many = tirx.IntImm(str(loop.extent.ty.dtype), rows)
+        return loop_with(loop, loop.body, without=(_SIZE,), extent=many)
 
     def inside(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
         # No row is outside, so that its condition is true.
