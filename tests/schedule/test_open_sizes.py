@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -128,11 +129,22 @@ def test_every_size_has_the_right_result(name: str) -> None:
         np.testing.assert_allclose(run(*inputs), expected, rtol=1e-5, atol=limit)
 
 
-def test_the_last_rows_are_computed_without_conditions() -> None:
-    """One tile for each number of rows, all with polynomials instead of the C library's erf."""
+def script_of_the_product() -> str:
     run = tvmlab.compile(module(dense, (N, 40)), {"kind": "llvm", "mcpu": "x86-64-v3"})
     functions = [one for one in run.tir().functions.values() if isinstance(one, tirx.PrimFunc)]
     (script,) = (one.script() for one in functions if "contraction" in one.script())
+    return script
+
+
+def test_a_row_or_two_are_summed_in_as_many_vectors_as_larger_tiles() -> None:
+    script = script_of_the_product()
+    parts = re.findall(r"contraction_tail.* = .*, T.int64\((\d+)\), T.int64\(48\)\)", script)
+    assert sorted(map(int, parts)) == [1, 1, 1, 1, 1, 1, 2, 2, 4, 4]  # in parallel, and alone
+
+
+def test_the_last_rows_are_computed_without_conditions() -> None:
+    """One tile for each number of rows, all with polynomials instead of the C library's erf."""
+    script = script_of_the_product()
     assert "T.erf" not in script
     tiles = set(map(int, _rows_of(script)))
     assert tiles == set(range(1, max(tiles) + 1)) > {1, 2}

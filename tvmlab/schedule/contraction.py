@@ -20,6 +20,7 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 from . import loops
 from .compute import CONTRACTION, DOT, TILE, raveled
 from .machine import Machine
+from .partial_sums import mark_steps
 from .prefetch import Ahead
 from .tails import mark_tail
 from .tile_size import OPEN, OPERATOR
@@ -276,10 +277,8 @@ def _tile(
 
     final_rows = -2 if final else -3
     sch.reverse_compute_at(store, xt if plan.whole else together, preserve_unit_loops=True)
-    if plan.lines:
-        own = loops.written(sch, block) if plan.whole else ""
-        within = [yi, sch.get_loops(store)[final_rows]] if plan.whole else [yi]
-        mark_tail(sch, yt, within, plan.lines, rows, own)
+    own = loops.written(sch, block) if plan.whole else ""
+    within = [yi, sch.get_loops(store)[final_rows]] if plan.whole else [yi]
     loops.vectorize_last(sch, store, lanes)
     for source in sources:
         if plan.local:
@@ -293,6 +292,8 @@ def _tile(
         sch.unroll(written)
     if plan.ahead:
         plan.ahead.annotate(sch, k, blocks)
+    if plan.lines and mark_tail(sch, yt, within, plan.lines, rows, own) and own and dot is None:
+        mark_steps(sch, k, xi, channels // lanes)
     if dot is None:
         sch.vectorize(ol)
         sch.decompose_reduction(block, taps[0] if taps else kc)

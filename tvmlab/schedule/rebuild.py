@@ -35,11 +35,18 @@ def loop_with(
     return tirx.For(loop.loop_var, *parts)
 
 
-def block_with(block: s_tir.SBlock, body: tirx.Stmt, buffers: Sequence[Any]) -> s_tir.SBlock:
-    """Return a block with another body, and more buffers in it."""
+def block_with(
+    block: s_tir.SBlock,
+    body: tirx.Stmt,
+    buffers: Sequence[Any] = (),
+    *,
+    axes: Sequence[Any] | None = None,
+    reads: Sequence[Any] | None = None,
+) -> s_tir.SBlock:
+    """Return a block with another body, with more buffers in it, and with other axes or reads."""
     return s_tir.SBlock(
-        block.iter_vars,
-        block.reads,
+        block.iter_vars if axes is None else axes,
+        block.reads if reads is None else reads,
         block.writes,
         block.name_hint,
         body,

@@ -17,6 +17,7 @@ from tvm import s_tir, sym, tirx
 
 from . import loops
 from .compute import sizes
+from .partial_sums import split_sums, without_marks
 from .prefetch import count_tiles
 from .rebuild import block_with, loop_with, replaced
 
@@ -31,18 +32,20 @@ _ONE_MATRIX = 3
 
 def mark_tail(
     sch: s_tir.Schedule, tiles: Any, within: Sequence[Any], rows: int, size: int, sums: str
-) -> None:
+) -> bool:
     """Mark the loop over the tiles of all rows, and the loops over the `size` rows within a tile.
 
     `rows` is -1 if their number is known only at run time. `sums` is the name of the buffer of a
-    tile's sums, empty if other loops read it as well.
+    tile's sums, empty if other loops read it as well. Return whether a tile can have fewer rows.
     """
-    if size > 1 and (rows < 0 or rows % size):
+    fewer = size > 1 and (rows < 0 or rows % size > 0)
+    if fewer:
         sch.annotate(tiles, _ROWS, rows)
         sch.annotate(tiles, _SUMS, sums)
         for loop in within:
             if loops.extent(sch, loop) == size:
                 sch.annotate(loop, _SIZE, size)
+    return fewer
 
 
 def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -62,14 +65,14 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
             made = _cut(_renamed(loop.body), left)
             # With a buffer of its own, because its size would be that of all rows if both wrote it.
             for sums in (buffer for buffer in root.alloc_buffers if buffer.name == name):
-                own.append(_another(sums, f"{name}_tail"))
-                made = replaced(made, [(sums, own[-1])])
-            return made
+                made, made_for = split_sums(made, sums, left)
+                own.append(made_for)
+            return without_marks(made)
 
         made = tail(rows % size if rows > 0 else 1)
         for left in range(2, size if rows < 0 else 0):
             made = tirx.IfThenElse(first + left <= many, tail(left), made)
-        whole = _cut(loop.body, size)
+        whole = without_marks(_cut(loop.body, size))
         both = tirx.IfThenElse(first + size <= many, whole, made)
         both = count_tiles(both, many) if rows < 0 else both
         return loop_with(loop, both, without=(_ROWS, _SUMS))
