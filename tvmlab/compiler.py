@@ -15,7 +15,7 @@ from .errors import CompileError, TvmlabError
 from .frontend.tir import with_main
 from .indices import CheckIndices
 from .ir.batch_norm import FoldBatchNorm
-from .ir.constant_views import fold_views
+from .ir.constants import fold_constants
 from .ir.dialect import ExpandOperators
 from .runtime.executable import Executable
 from .runtime.signature import Signature
@@ -167,7 +167,7 @@ def _simplifications() -> list[Any]:
     return [
         ExpandOperators(),
         CheckIndices(),
-        fold_views(),
+        fold_constants(),
         relax.transform.CanonicalizeBindings(),
         FoldBatchNorm(),
         relax.transform.FoldConstant(),

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
-from ..ir.constant_views import each_call, fold_views
+from ..ir.constants import each_call, fold_constants
 from ..support.wording import telling
 from .compute import sizes
 from .quantized_phases import quantized_phases
@@ -221,7 +221,7 @@ def channels_last() -> tvm.transform.Pass:
             _convert_layout,
             each_call(_transposed),
             relax.transform.CanonicalizeBindings(),
-            fold_views(),
+            fold_constants(),
             relax.transform.CanonicalizeBindings(),  # so that convolutions see constants
             quantized_phases(),
             _sink_transposes,

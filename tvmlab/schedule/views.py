@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm_ffi import structural_equal
 
-from ..ir.constant_views import bound
+from ..ir.constants import bound
 from .compute import sizes
 
 __all__ = ["as_group_norm", "sink_view", "transpose_axes"]

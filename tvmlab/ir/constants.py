@@ -1,0 +1,175 @@
+"""Compute small operators of constants in NumPy, call by call.
+
+Upstream's `FoldConstant` compiles a function for every constant expression, and runs it without a
+schedule: of the 15 s that BERT-base took, 9 were for its transposed weights, and of Swin's 29 s, 19
+for some hundred comparisons of a few numbers. `FoldConstant` runs later, for what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm_ffi import structural_equal
+
+from .graph import is_call
+
+__all__ = ["bound", "each_call", "fold_constants"]
+
+# Operators that are functions of NumPy's with the same results. In divisions of integers, and in
+# maxima with NaN, results differ.
+_SAME: dict[str, Callable[..., Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.equal": np.equal,
+    "relax.not_equal": np.not_equal,
+    "relax.less": np.less,
+    "relax.less_equal": np.less_equal,
+    "relax.greater": np.greater,
+    "relax.greater_equal": np.greater_equal,
+    "relax.logical_and": np.logical_and,
+    "relax.logical_or": np.logical_or,
+    "relax.logical_not": np.logical_not,
+    "relax.bitwise_not": np.invert,
+    "relax.where": np.where,
+}
+_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
+_PARTS = ("relax.strided_slice", "relax.take", "relax.scatter_nd")
+# Kinds of NumPy's own numbers: bool, integers, floats.
+_KINDS = "biuf"
+
+
+def each_call(
+    change: Callable[[relax.Call, relax.BlockBuilder], relax.Expr],
+) -> tvm.transform.Pass:
+    """Make a pass that replaces each call of a function, operands first."""
+
+    @relax.expr_functor.mutator
+    class Changed(relax.PyExprMutator):  # type: ignore[misc]
+        def visit_call_(self, call: relax.Call) -> relax.Expr:
+            return change(self.visit_expr_post_order(call), self.builder_)
+
+    @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def changed(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
+        return Changed().visit_expr(func)
+
+    return changed
+
+
+def bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
+    """Return what a variable is bound to, if it is bound in the function."""
+    while isinstance(expr, relax.Var):
+        value = builder.lookup_binding(expr)
+        if value is None:
+            return expr
+        expr = value
+    return expr
+
+
+def fold_constants() -> tvm.transform.Pass:
+    """Return the pass that folds small operators of constants, and broadcasts before products."""
+    return each_call(_fold)
+
+
+def _fold(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    if is_call(call, "relax.matmul"):
+        return _without_broadcasts(call, builder)
+    if is_call(call, "relax.broadcast_to") and structural_equal(call.ty, call.args[0].ty):
+        return call.args[0]
+    if is_call(call, "relax.shape_of") and _known(call.args[0].ty.shape) is not None:
+        return call.args[0].ty.shape
+    if is_call(call, "relax.shape_to_tensor"):
+        shape = _known(bound(call.args[0], builder))
+        return call if shape is None else relax.const(np.array(shape, "int64"), "int64")
+    if not is_call(call, "relax.permute_dims", *_RESHAPES, *_SAME, *_PARTS):
+        return call
+    args = [bound(arg, builder) for arg in call.args]
+    data = [arg for arg in args if isinstance(arg.ty, relax.TensorType)]
+    if not all(isinstance(arg, tvm.ir.GenericConst) for arg in data):
+        return call
+    if _known(call.ty.shape) is None:
+        return call
+    with np.errstate(all="ignore"):
+        value = _computed(call, [arg.value.numpy() for arg in data], args[len(data) :])
+    if value is None:
+        return call
+    return relax.const(np.ascontiguousarray(value).reshape(value.shape), str(call.ty.dtype))
+
+
+def _computed(
+    call: relax.Call, data: Sequence[NDArray[Any]], rest: Sequence[Any]
+) -> NDArray[Any] | None:
+    """Return the result of a call for the values of its operands; None to leave it."""
+    name = str(call.op.name)
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        return np.transpose(data[0], None if axes is None else [int(axis) for axis in axes])
+    if name in _RESHAPES:
+        return data[0].reshape(_known(call.ty.shape) or ())
+    if any(value.dtype.kind not in _KINDS for value in data):
+        return None
+    if name in _SAME:
+        return np.asarray(_SAME[name](*data), str(call.ty.dtype))
+    if name == "relax.take":
+        return _taken(data[0], data[1], call.attrs)
+    if name == "relax.scatter_nd":
+        return _scattered(*data) if str(call.attrs.reduction) == "update" else None
+    numbers = [number for part in rest for number in part.fields]
+    if not all(isinstance(number, tvm.tirx.IntImm) for number in numbers):
+        return None
+    axes, begin, end, *strides = ([int(number) for number in part.fields] for part in rest)
+    steps = strides[0] if strides else [1] * len(axes)
+    where = [slice(None)] * data[0].ndim
+    for axis, first, last, step in zip(axes, begin, end, steps, strict=True):
+        where[axis] = slice(first, last, step)
+    found = data[0][tuple(where)]
+    # Backwards, the end of a slice has another meaning in NumPy.
+    return found if min(steps) > 0 and [*found.shape] == _known(call.ty.shape) else None
+
+
+def _taken(data: NDArray[Any], index: NDArray[Any], attrs: Any) -> NDArray[Any] | None:
+    axis, mode = attrs.axis, str(attrs.mode)
+    if axis is None or mode not in ("clip", "wrap"):
+        return None
+    return np.asarray(np.take(data, index, int(axis), mode=mode))  # type: ignore[call-overload]
+
+
+def _scattered(
+    data: NDArray[Any], index: NDArray[Any], updates: NDArray[Any]
+) -> NDArray[Any] | None:
+    depth = index.shape[-1]
+    if np.any(index < 0) or np.any(index >= data.shape[:depth]):
+        return None
+    made = data.copy()
+    made[tuple(np.moveaxis(index, -1, 0))] = updates
+    return made
+
+
+def _known(shape: Any) -> list[int] | None:
+    """Return the sizes of a shape if all are known."""
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    sizes = [int(size) for size in shape.values if isinstance(size, tvm.tirx.IntImm)]
+    return sizes if len(sizes) == len(shape.values) else None
+
+
+def _without_broadcasts(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+    """Multiply matrices as they are before they are repeated."""
+    for place in (1, 0):
+        before = bound(call.args[place], builder)
+        if not is_call(before, "relax.broadcast_to"):
+            continue
+        matrices = [one.ty.shape for one in (before, before.args[0])]
+        if not all(isinstance(shape, relax.ShapeExpr) for shape in matrices):
+            continue
+        if not structural_equal(*[relax.ShapeExpr(shape.values[-2:]) for shape in matrices]):
+            continue
+        args = [*call.args[:place], before.args[0], *call.args[place + 1 :]]
+        made = builder.normalize(relax.Call(call.op, args, call.attrs))
+        call = made if structural_equal(made.ty, call.ty) else call
+    return call
