@@ -109,14 +109,29 @@ def test_nan_differs_from_every_number() -> None:
     assert differ.value.numpy().tolist() == [True, False]
 
 
+ONE = relax.prim_value(tvm.tirx.FloatImm("float32", 1.0))
+LEFT = {
+    "arithmetic of bools": lambda: op.add(relax.const(True), relax.const(True)),
+    "a number that is no tensor": lambda: op.add(relax.const(MATRIX), ONE),
+    "a slice backwards": lambda: op.strided_slice(relax.const(MATRIX), [0], [3], [-5], [-1]),
+    "a row of none": lambda: op.take(
+        relax.const(np.zeros((0, 2), "float32")), relax.const([0], "int64"), 0, "clip"
+    ),
+    "a place outside": lambda: op.scatter_nd(
+        relax.const(MATRIX), relax.const([[7]], "int64"), relax.const(MATRIX[:1]), "update"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_numpy_computes_otherwise_is_left_to_tvm(name: str) -> None:
+    (left,) = folded(LEFT[name]())
+    assert isinstance(left, relax.Call)
+
+
 def test_sizes_of_a_known_shape_are_constants() -> None:
     (sizes,) = folded(op.shape_of(X), op.shape_to_tensor)
     np.testing.assert_array_equal(sizes.value.numpy(), [5, 3, 6])
-
-
-def test_a_slice_backwards_is_left_to_tvm() -> None:
-    (call,) = folded(op.strided_slice(relax.const(MATRIX), [0], [3], [-5], [-1]))
-    assert str(call.op.name) == "relax.strided_slice"
 
 
 def test_a_repeated_matrix_is_multiplied_as_it_is() -> None:

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 import tvmlab
 from tests.oracles.models import array
+from tvmlab.schedule.apply import RULE, ApplyRules
+from tvmlab.schedule.pipeline import rules
 
 N, M = (tirx.Var(name, "int64") for name in "nm")
 #: Around the vectors and the tiles of all processors, and over a few of them.
@@ -127,6 +129,36 @@ def test_every_size_has_the_right_result(name: str) -> None:
         expected = theirs(*map(torch.from_numpy, inputs)).numpy()
         limit = 2e-6 * max(1, np.abs(expected).max())
         np.testing.assert_allclose(run(*inputs), expected, rtol=1e-5, atol=limit)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("rows", [7, 8, 13, 14])
+def test_known_numbers_of_rows_with_a_small_rest(rows: int, dtype: str) -> None:
+    x, w = ((array(*shape, seed=1) * 9).astype(dtype) for shape in ((rows, 40), (40, 37)))
+    builder, var = relax.BlockBuilder(), relax.Var("x", relax.TensorType(x.shape, dtype))
+    with builder.function("main", [var]):
+        with builder.dataflow():
+            made = builder.emit_output(op.matmul(var, relax.const(w, dtype)))
+        builder.emit_func_output(made)
+    expected = x.astype("float64") @ w
+    np.testing.assert_allclose(tvmlab.compile(builder.get())(x), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_multiple_of_a_number_becomes_a_size_with_a_name(dtype: str) -> None:
+    """The size occurs in both orders; the number occurs by itself, too, and is a parameter."""
+    n = te.var("n", dtype)
+    x = te.placeholder((n * 3, 8), name="x")
+    y = te.compute((3 * n, 8), lambda i, j: x[i, j] * 2 + n.astype("float32"), name="y")
+    with tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}):
+        mod = ApplyRules(rules())(tvm.IRModule({"main": te.create_prim_func([x, y, n])}))
+    made = mod["main"]
+    assert made.attrs[RULE] == "ElementWise"
+    sizes = {str(param.shape[0]) for param in made.params if hasattr(param, "shape")}
+    assert sizes == {"rows"}
+    data, result = (tvm.runtime.tensor(array(12, 8, seed=seed)) for seed in (1, 2))
+    tvm.compile(mod, "llvm")["main"](data, result, 4)
+    np.testing.assert_array_equal(result.numpy(), data.numpy() * 2 + 4)
 
 
 def script_of_the_product() -> str:

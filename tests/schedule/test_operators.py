@@ -338,6 +338,17 @@ def test_convolutions_over_one_axis_or_three(cases: list[Case]) -> None:
     assert not wrong(cases)
 
 
+def test_small_groups_of_a_volume_stay_as_they_are() -> None:
+    """Their channels would fill a small part of a vector."""
+    weight = relax.const(array(16, 1, 3, 3, 3))
+
+    def ours(x: relax.Var) -> relax.Expr:
+        return op.nn.conv3d(x, weight, padding=1, groups=16)
+
+    mod, _ = module([Op("depthwise", ((1, 16, 4, 6, 6),), ours, lambda x: x)])
+    assert tvmlab.compile(mod).summary().transposes == 0
+
+
 def test_no_transpose_stays_between_convolutions_of_volumes() -> None:
     weights = [relax.const(array(8, 8, 3, 3, 3, seed=i)) for i in range(2)]
 

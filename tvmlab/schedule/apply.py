@@ -54,11 +54,10 @@ class ApplyRules:
         body = func.body
         if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
             return func.with_attr(REASON, "its loops hold no blocks")
-        named = _with_named_size(func)
         for rule in self.rules:
             name = _name(rule)
             try:
-                found = rule.apply(named, target, False)
+                found = rule.apply(_with_named_size(func), target, False)
             except Exception as error:  # schedule primitives raise errors of several classes
                 said = (str(error).strip() or repr(error)).splitlines()[0]
                 return func.with_attr(REASON, f"{name} raised: {said}")
@@ -74,16 +73,17 @@ def finish(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_named_size(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace a size such as ``50 * n`` by a variable if ``n`` is no size itself.
+    """Replace a size such as ``50 * n`` by a variable if all open sizes of parameters are equal.
 
-    TVM proves less about an expression: the sums of a tile would be allocated on the heap.
+    TVM proves less about an expression: the sums of a tile would be allocated on the heap. Where
+    the body uses ``n`` alone, it stays: it is a parameter itself.
     """
     sizes = [size for param in func.params for size in getattr(param, "shape", ())]
     sizes = [size for size in sizes if not isinstance(size, tirx.IntImm)]
     if not sizes or isinstance(sizes[0], tirx.Var):
         return func
-    plain, kind, rows = sym.Analyzer().simplify, type(sizes[0]), tirx.Var("rows", "int64")
-    first = plain(sizes[0])
+    plain, kind = sym.Analyzer().simplify, type(sizes[0])
+    first, rows = plain(sizes[0]), tirx.Var("rows", sizes[0].ty.dtype)
     if not all(structural_equal(plain(size), first) for size in sizes):
         return func
     named: tirx.PrimFunc = tvm_ffi.structural_map(

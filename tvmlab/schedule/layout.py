@@ -16,8 +16,8 @@ from ..support.wording import telling
 from .compute import sizes
 from .quantized_phases import quantized_phases
 from .transposed import by_phases
-from .unfold import channels_behind
 from .views import as_group_norm, sink_view, transpose_axes
+from .volumes import with_channels_last
 
 __all__ = ["channels_last", "convolves"]
 
@@ -211,10 +211,10 @@ def _convert_layout(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
 
 
 def channels_last() -> tvm.transform.Pass:
-    """Return the pass: convolutions become those of images in NHWC with OHWI weights."""
+    """Return the pass that puts channels last in data and weights, for all convolutions."""
     return tvm.transform.Sequential(
         [
-            each_call(channels_behind),
+            each_call(with_channels_last),
             each_call(as_group_norm),
             each_call(sink_view),
             each_call(_full_rank),

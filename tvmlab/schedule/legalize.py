@@ -153,7 +153,11 @@ class _Legalizer:
     def conv3d(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         """Legalize ``nn.conv3d`` in NDHWC with constant ODHWI weights."""
         attrs, (data, weight), shape = call.attrs, call.args, sizes(call.ty.shape)
-        if str(attrs.data_layout) != "NDHWC" or not isinstance(weight, tvm.ir.GenericConst):
+        written = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+        known = all(isinstance(n, int) and n for n in (*shape, *sizes(data.ty.shape)))
+        if written not in (("NDHWC", "ODHWI", "NDHWC"), ("NDHWC", "ODHWI", "")) or not known:
+            return None
+        if not isinstance(weight, tvm.ir.GenericConst):
             return None
         array, groups = weight.value.numpy(), int(attrs.groups)
         window = Window(array.shape[1:4], attrs.strides, attrs.padding, attrs.dilation)

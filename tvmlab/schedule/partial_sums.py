@@ -1,8 +1,9 @@
 """Split the sums of a few rows into partial sums, which a processor adds at the same time.
 
 An addition takes several cycles, and waits for the one before it in the same sum. A tile of many
-rows has enough sums to fill these cycles. The last tile of a matrix can have a single row; each of
-its sums becomes several partial sums, over every few steps, which are added at the end.
+rows has enough sums to fill these cycles. The last tile of a matrix can have a single row. Then
+each sum is split: of four partial sums, each adds every fourth product. So the order of a sum, and
+with it the last bits of a float, depend on how many rows the last tile has.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ def mark_steps(sch: s_tir.Schedule, steps: Any, pixel: Any, vectors: int) -> Non
 
 def without_marks(stmt: tirx.Stmt) -> tirx.Stmt:
     """Remove the marks of loops."""
-    plain: tirx.Stmt = tvm_ffi.structural_map(
-        stmt, (tirx.For, lambda loop: loop_with(loop, loop.body, without=(_STEPS, _PIXEL)))
-    )
-    return plain
+
+    def plain(loop: tirx.For) -> tirx.For:
+        marked = _STEPS in loop.annotations or _PIXEL in loop.annotations
+        return loop_with(loop, loop.body, without=(_STEPS, _PIXEL)) if marked else loop
+
+    changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, plain))
+    return changed
 
 
 def split_sums(stmt: tirx.Stmt, sums: tirx.Buffer, rows: int) -> tuple[tirx.Stmt, tirx.Buffer]:
@@ -60,7 +64,10 @@ def split_sums(stmt: tirx.Stmt, sums: tirx.Buffer, rows: int) -> tuple[tirx.Stmt
 def _parts(stmt: tirx.Stmt, rows: int) -> int:
     """Return how many partial sums each sum of this many rows should have."""
     steps = [loop for loop in _loops(stmt) if _STEPS in loop.annotations]
+    pixels = [loop for loop in _loops(stmt) if _PIXEL in loop.annotations]
     if len(steps) != 1 or not isinstance(steps[0].extent, tirx.IntImm):
+        return 1
+    if not all(isinstance(loop.extent, tirx.IntImm) and loop.extent == 1 for loop in pixels):
         return 1
     wanted = _CHAINS // (rows * int(steps[0].annotations[_STEPS]))
     return loops.divisor(int(steps[0].extent), max(1, wanted))
@@ -86,19 +93,29 @@ def _spread(loop: tirx.For, many: int) -> tirx.For:
     return loop_with(loop, body, without=(AHEAD,), extent=extent)
 
 
-def _many(size: int) -> tvm.ir.Range:
+def _up_to(size: int) -> tvm.ir.Range:
     return tvm.ir.Range(tirx.const(0, "int64"), tirx.const(size, "int64"))
 
 
 def _added(block: s_tir.SBlock, sums: tirx.Buffer, many: int) -> s_tir.SBlock:
     """Let a block compute partial sums, or read them and add them."""
     if any(region.source.same_as(sums) for region in block.writes):
-        spatial = [var for var in block.iter_vars if var.iter_type == tirx.IterVar.DataPar]
-        pixel = tirx.IterVar(_many(many), spatial[-2].var, tirx.IterVar.DataPar)
-        axes = [pixel if var.same_as(spatial[-2]) else var for var in block.iter_vars]
-        return block_with(block, block.body, axes=axes)
+        return _partial(block, many)
+    return _whole(block, sums, many)
 
-    def whole(load: tvm.ir.TensorLoad) -> Any:
+
+def _partial(block: s_tir.SBlock, many: int) -> s_tir.SBlock:
+    """Let a block that computes sums have as many pixels as there are partial sums."""
+    old = [var for var in block.iter_vars if var.iter_type == tirx.IterVar.DataPar][-2]
+    new = tirx.IterVar(_up_to(many), old.var, tirx.IterVar.DataPar)
+    axes = [new if var.same_as(old) else var for var in block.iter_vars]
+    return block_with(block, block.body, axes=axes)
+
+
+def _whole(block: s_tir.SBlock, sums: tirx.Buffer, many: int) -> s_tir.SBlock:
+    """Let a block that reads sums add the partial ones."""
+
+    def added(load: tvm.ir.TensorLoad) -> Any:
         if not load.source.same_as(sums):
             return load
         *row, _, channel = load.indices
@@ -109,7 +126,7 @@ def _added(block: s_tir.SBlock, sums: tirx.Buffer, many: int) -> s_tir.SBlock:
         if not read.source.same_as(sums):
             return read
         *row, _, channel = read.region
-        return tirx.BufferRegion(sums, [*row, _many(many), channel])
+        return tirx.BufferRegion(sums, [*row, _up_to(many), channel])
 
-    body = tvm_ffi.structural_map(block.body, (tvm.ir.TensorLoad, whole))
+    body = tvm_ffi.structural_map(block.body, (tvm.ir.TensorLoad, added))
     return block_with(block, body, reads=[region(read) for read in block.reads])

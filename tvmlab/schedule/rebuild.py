@@ -32,7 +32,7 @@ def loop_with(
     kept = {key: value for key, value in loop.annotations.items() if key not in without}
     size = loop.extent if extent is None else extent
     parts = loop.min, size, loop.kind, body, loop.thread_binding, kept | (marks or {})
-    return tirx.For(loop.loop_var, *parts)
+    return tirx.For(loop.loop_var, *parts, step=loop.step)
 
 
 def block_with(

@@ -118,6 +118,8 @@ def _as_one_matrix(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     *batch, _ = shape
     if len(batch) < 2 or all(isinstance(size, int) for size in batch) or batch[:-1] == [1]:
         return call
+    if 0 in (*shape, *sizes(right.ty.shape)):  # in a list of sizes, 0 means the size before
+        return call
     rows = math.prod(batch)
     matrix = builder.emit(op.reshape(left, [rows, *sizes(right.ty.shape)[:1]]))
     made = builder.emit(relax.Call(call.op, [matrix, right], call.attrs))

@@ -1,7 +1,4 @@
-"""Convolutions of volumes with the channels last; transposed ones of sequences as ones of images.
-
-A sequence is an image with a single line.
-"""
+"""Put the channels of volumes last, and compute sequences as images with a single line."""
 
 from __future__ import annotations
 
@@ -12,15 +9,17 @@ from tvm.relax import op
 
 from .compute import sizes
 
-__all__ = ["channels_behind"]
+__all__ = ["with_channels_last"]
 
 _LAYOUTS = {
     "relax.nn.conv1d_transpose": ("NCW", "IOW"),
     "relax.nn.conv3d": ("NCDHW", "OIDHW"),
 }
+# Channels of a group that do not fill a vector.
+_FEW = 8
 
 
-def channels_behind(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
+def with_channels_last(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     """Rewrite a convolution of `_LAYOUTS` with constant weights; return other calls."""
     name = getattr(call.op, "name", "")
     if name not in _LAYOUTS or not isinstance(call.args[1], tvm.ir.GenericConst):
@@ -33,6 +32,8 @@ def channels_behind(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr
     rank, groups = len(shape), int(attrs.groups)
     if not all(isinstance(n, int) and n for n in (*shape, *result)):
         return call
+    if name == "relax.nn.conv3d" and groups > 1 and result[1] // groups < _FEW:
+        return call  # the vectors of channels would be mostly padding
     filters = weight.value.numpy()
     steps, dilation, pads = (sizes(x) for x in (attrs.strides, attrs.dilation, attrs.padding))
     x = builder.emit(op.permute_dims(data, [0, *range(2, rank), 1]))
