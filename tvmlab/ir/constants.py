@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm_ffi import structural_equal
 
-from .graph import is_call
+from .graph import bound, is_call
 
-__all__ = ["bound", "each_call", "fold_constants"]
+__all__ = ["each_call", "fold_constants"]
 
 # Operators that are functions of NumPy's. Divisions of integers and maxima with NaN have other
 # results in NumPy. Code that TVM compiles finds no difference between NaN and a number; NumPy does,
@@ -61,16 +61,6 @@ def each_call(
         return Changed().visit_expr(func)
 
     return changed
-
-
-def bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
-    """Return what a variable is bound to, if it is bound in the function."""
-    while isinstance(expr, relax.Var):
-        value = builder.lookup_binding(expr)
-        if value is None:
-            return expr
-        expr = value
-    return expr
 
 
 def fold_constants() -> tvm.transform.Pass:

@@ -176,6 +176,13 @@ def is_call(expr: object, *names: str) -> bool:
     )
 
 
+def bound(expr: relax.Expr, builder: relax.BlockBuilder) -> Any:
+    """Return what a variable is bound to in the function that is being built, if it is bound."""
+    while isinstance(expr, relax.Var) and (value := builder.lookup_binding(expr)) is not None:
+        expr = value
+    return expr
+
+
 def has_type(expr: relax.Expr) -> bool:
     """Return whether the type of an expression is at least partly known."""
     return tells(expr.ty)

@@ -16,16 +16,10 @@ from tvm import ir, relax, te, tirx
 
 from ..errors import CompileError
 from ..ir import dialect
+from ..ir.graph import bound
 from ..ir.types import plain
 from . import checks
 from .checks import Array
-
-
-def _bound(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
-    """Return the expression that a variable is bound to."""
-    while isinstance(expr, relax.Var) and (bound := builder.lookup_binding(expr)) is not None:
-        expr = bound
-    return expr
 
 
 def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
@@ -122,7 +116,7 @@ class CallOperands:
         expr = self._args[self.names.index(name)]
         if not index:
             return expr
-        whole = _bound(self.builder, expr)
+        whole = bound(expr, self.builder)
         if isinstance(whole, relax.Tuple):
             return whole.fields[int(index)]
         return self.builder.emit(relax.TupleGetItem(expr, int(index)))
@@ -137,7 +131,7 @@ class CallOperands:
 
     def array(self, name: str) -> Array | None:
         """Return an operand's value if it is constant, else None."""
-        expr = _bound(self.builder, self[name])
+        expr = bound(self[name], self.builder)
         return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
 
     def scale(self, name: str, channels: Any = 1, wide: bool = False) -> Array:

@@ -54,10 +54,11 @@ class ApplyRules:
         body = func.body
         if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
             return func.with_attr(REASON, "its loops hold no blocks")
+        named = _with_named_size(func)
         for rule in self.rules:
             name = _name(rule)
             try:
-                found = rule.apply(_with_named_size(func), target, False)
+                found = rule.apply(named, target, False)
             except Exception as error:  # schedule primitives raise errors of several classes
                 said = (str(error).strip() or repr(error)).splitlines()[0]
                 return func.with_attr(REASON, f"{name} raised: {said}")

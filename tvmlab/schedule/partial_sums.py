@@ -63,11 +63,12 @@ def split_sums(stmt: tirx.Stmt, sums: tirx.Buffer, rows: int) -> tuple[tirx.Stmt
 
 def _parts(stmt: tirx.Stmt, rows: int) -> int:
     """Return how many partial sums each sum of this many rows should have."""
-    steps = [loop for loop in _loops(stmt) if _STEPS in loop.annotations]
-    pixels = [loop for loop in _loops(stmt) if _PIXEL in loop.annotations]
+    every = _loops(stmt)
+    steps = [loop for loop in every if _STEPS in loop.annotations]
+    pixels = [loop for loop in every if _PIXEL in loop.annotations]
     if len(steps) != 1 or not isinstance(steps[0].extent, tirx.IntImm):
         return 1
-    if not all(isinstance(loop.extent, tirx.IntImm) and loop.extent == 1 for loop in pixels):
+    if any(not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) != 1 for loop in pixels):
         return 1
     wanted = _CHAINS // (rows * int(steps[0].annotations[_STEPS]))
     return loops.divisor(int(steps[0].extent), max(1, wanted))

@@ -67,15 +67,15 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
             for sums in (buffer for buffer in root.alloc_buffers if buffer.name == name):
                 made, made_for = split_sums(made, sums, left)
                 own.append(made_for)
-            return without_marks(made)
+            return made
 
         made = tail(rows % size if rows > 0 else 1)
         for left in range(2, size if rows < 0 else 0):
             made = tirx.IfThenElse(first + left <= many, tail(left), made)
-        whole = without_marks(_cut(loop.body, size))
+        whole = _cut(loop.body, size)
         both = tirx.IfThenElse(first + size <= many, whole, made)
         both = count_tiles(both, many) if rows < 0 else both
-        return loop_with(loop, both, without=(_ROWS, _SUMS))
+        return loop_with(loop, without_marks(both), without=(_ROWS, _SUMS))
 
     body = tvm_ffi.structural_map(root.body, (tirx.For, split))
     return _with_body(func, body, own)

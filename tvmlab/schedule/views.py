@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm_ffi import structural_equal
 
-from ..ir.constants import bound
+from ..ir.graph import bound
 from .compute import sizes
 
 __all__ = ["as_group_norm", "sink_view", "transpose_axes"]
@@ -32,8 +32,7 @@ _NEAR = 16
 # The axes of images by groups: batch, group, numbers.
 _GROUPED = 3
 _MATMUL = "relax.matmul"
-_CONVOLUTIONS = {"relax.nn.conv2d", "relax.nn.conv3d", "relax.qnn.conv2d"}
-_PRODUCTS = {_MATMUL, "relax.qnn.dense"} | _CONVOLUTIONS
+_PRODUCTS = {_MATMUL, "relax.nn.conv2d", "relax.nn.conv3d", "relax.qnn.conv2d", "relax.qnn.dense"}
 
 
 def sink_view(call: relax.Call, builder: relax.BlockBuilder, *, add: bool = True) -> relax.Expr:
