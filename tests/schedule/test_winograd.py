@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -14,9 +15,11 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import array
 from tests.schedule.convolutions import Conv
+from tests.schedule.dot import QuantizedConv, points
 from tests.schedule.kernels import module, wrong
 from tests.short import examples
-from tvmlab.schedule import Squares
+from tvmlab.schedule import Squares, winograd
+from tvmlab.support.host import missing_features
 
 CONV = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
 
@@ -78,7 +81,7 @@ def test_the_error_is_within_what_compile_states(
     """On normal numbers, without the negative ones, with a mean of 1, and with long tails."""
     assert tvmlab.compile.__doc__
     assert f"{BOUNDS[size]:.0e}".replace("e-0", "e-") in tvmlab.compile.__doc__
-    monkeypatch.setattr(Squares, "choose", lambda *given: Squares(size, *given[:3], *given[5:]))
+    monkeypatch.setattr(Squares, "choose", lambda *given: Squares(size, *given[:2], *given[3:]))
     x, weight = array(4, 14, 14, channels), array(16, 3, 3, channels, seed=1)
     x = np.concatenate([x[:1], np.maximum(x[1:2], 0), x[2:3] + 1, x[3:] ** 3])
     data = relax.Var("x", relax.TensorType(x.shape, "float32"))
@@ -93,3 +96,59 @@ def test_the_error_is_within_what_compile_states(
     exact = torch.nn.functional.conv2d(*wide, padding=1).permute(0, 2, 3, 1).numpy()
     error, largest = (np.abs(a).max(axis=(1, 2, 3)) for a in (run(x) - exact, exact))
     assert (error / largest).max() <= BOUNDS[size]
+
+
+#: A processor that multiplies integers in pairs of 16 bits.
+PAIRS = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+RUNS = pytest.mark.skipif(bool(missing_features(PAIRS)), reason="runs on x86-64 with AVX2 only")
+
+
+class EitherQuantized(QuantizedConv):
+    """A quantized convolution that any rule may take."""
+
+    kernels = rule = ""
+
+
+@st.composite
+def quantized_squares(draw: st.DrawFn) -> EitherQuantized:
+    """Quantized convolutions, most of which are computed in squares."""
+    sizes = vars(draw(squares()))
+    of_float = ("epilogue", "constant", "channels_last", "tolerance")
+    geometry = {name: size for name, size in sizes.items() if name not in of_float}
+    return EitherQuantized(**geometry, **draw(points(geometry["outputs"])))
+
+
+@RUNS
+@settings(max_examples=examples(4))
+@given(st.lists(quantized_squares(), min_size=5, max_size=5))
+def test_quantized_convolutions_are_exact(convs: list[EitherQuantized]) -> None:
+    assert not wrong(convs, target=PAIRS)
+
+
+class Greatest(QuantizedConv):
+    """Each square's product at one point is the greatest: from 8 channels on, the sums wrap."""
+
+    def contents(self) -> dict[str, np.ndarray]:
+        y, x = (np.arange(size) % 4 < 2 for size in self.size)
+        data = np.where(y[:, None, None] & x[:, None], 255, 0).astype("uint8")
+        shape = (self.outputs, *self.kernel, self.inputs)
+        return {
+            "data": np.broadcast_to(data, (1, *self.size, self.inputs)).copy(),
+            "weight": np.full(shape, 127, "int8"),
+        }
+
+
+@RUNS
+@pytest.mark.parametrize("only", [2, 4])
+@pytest.mark.parametrize(("inputs", "large"), [(64, True), (128, False)])
+def test_sums_that_wrap(
+    inputs: int, large: bool, only: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 128 channels, a sum can reach 2^25, which squares of 4x4 outputs cannot divide."""
+    monkeypatch.delitem(winograd._DATA, 6 - only)
+    shape = (12, 12), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, inputs, 32
+    case = Greatest(("uint8", "int8"), (0, 0), 1, *shape)
+    mod, given_ = module([case])
+    run = tvmlab.compile(mod, target=PAIRS)
+    assert ("WinogradTransform" in rules(run)) == (large or only == 2)
+    np.testing.assert_array_equal(run(*given_), case.reference())

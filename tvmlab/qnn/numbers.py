@@ -228,7 +228,7 @@ def to_whole(x: Value, bounds: Bounds) -> Value:
 
 def half_even(x: Value) -> Value:
     """Round floats to integers, half to even, which is one instruction on most processors."""
-    return Number(te.nearbyint(x.expr)) if isinstance(x, Number) else np.rint(x)
+    return Number(te.round(x.expr)) if isinstance(x, Number) else np.rint(x)
 
 
 def half_away(x: Value) -> Value:

@@ -139,11 +139,9 @@ class _Legalizer:
         if constant and groups == outputs > 1 and inputs == 1:
             return self._depthwise(builder, call, factors, window, "depthwise_conv2d")
         if self.winograd and constant and factors.dtype == str(weight.ty.dtype) == dtype:
-            squares = Squares.choose(
-                window, shape, inputs, groups, dtype, self.machine, self.layouts
-            )
+            squares = Squares.choose(window, shape, groups, factors, self.machine, self.layouts)
             if squares:
-                return _winograd(builder, data, array, squares)
+                return _winograd(builder, data, squares)
         operator = (
             f"conv2d {by(data.ty.shape)} {data.ty.dtype}, {'' if constant else 'variable '}weights "
             f"{by(filters)} {weight.ty.dtype}, {window}, groups {groups}, sums {dtype}"
@@ -201,6 +199,14 @@ class _Legalizer:
             if plain and sizes(data.ty.shape) == shape:
                 return _scale(builder, data, factors.weight[:, 0, 0, 0].astype(np.int32), factors)
             return self._depthwise(builder, call, factors, window, "qnn_depthwise_conv2d")
+        if self.winograd and factors.dtype == "int16":
+            info = np.iinfo(dtype)
+            reach = info.min + factors.move, info.max + factors.move
+            squares = Squares.choose(
+                window, shape, groups, factors, self.machine, self.layouts, reach
+            )
+            if squares:
+                return _winograd(builder, data, squares)
         operator = (
             f"qnn.conv2d {by(data.ty.shape)} {dtype}, weights {by(weight.shape)} {weight.dtype}, "
             f"{window}, groups {groups}, {factors.dot.name if factors.dot else 'no dot'}"
@@ -418,8 +424,7 @@ class _Legalizer:
         operator: str,
     ) -> Tile:
         """Choose a tile for the registers that the instruction leaves free."""
-        spare = factors.dot.spare if factors.dot else 0
-        free = replace(self.machine, registers=self.machine.registers - spare)
+        free = factors.free(self.machine)
         height, width = pixels
         ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free)
         return self.layouts.pick(operator, ranked)
@@ -497,12 +502,8 @@ def _constants(call: relax.Call, *, zero: bool = True) -> list[Any] | None:
     return found if narrow and whole and found[0].size else None
 
 
-def _winograd(
-    builder: relax.BlockBuilder, data: relax.Expr, weight: NDArray[Any], squares: Squares
-) -> relax.Expr:
-    """Legalize ``nn.conv2d`` in three functions: transform, multiply, transform back."""
-    filters = map(Factors.plain, squares.filters(weight))
-    packed = np.stack([each.packed(1, squares.tile.channels)[0] for each in filters])
+def _winograd(builder: relax.BlockBuilder, data: relax.Expr, squares: Squares) -> relax.Expr:
+    """Legalize a convolution in three functions: transform, multiply, transform back."""
     moved = builder.call_te(
         squares.input,
         data,
@@ -512,7 +513,7 @@ def _winograd(
     sums = builder.call_te(
         squares.product,
         builder.emit(moved),
-        relax.const(packed),
+        relax.const(squares.weights()),
         primfunc_name_hint="winograd_product",
     )
     return builder.call_te(

@@ -6,11 +6,18 @@ summed over the channels, which is one matrix product for each of the ``(m + 2)^
 transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, whose
 matrices these are). The weights are transformed at compile time. TVM's `topi.nn.winograd_util`
 defines the same matrices only in TE, for schedules that multiply by all their zeros.
+
+For quantized numbers, the result is exact. The weights' matrix is multiplied by 2 or 24, so that it
+has only integers, and all factors of the products fit into int16. The sums may wrap: modulo 2^32,
+the result is 4 or 576 times the convolution. It is multiplied by the inverse of 576's odd factor,
+and shifted by the power of two; this divides exactly if the convolution itself leaves room for
+that shift, which the weights prove at compile time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +28,7 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
 from .compute import Window, contraction
+from .dot_operands import Factors, within
 from .machine import Machine
 from .tile_size import Layouts, Tile
 
@@ -41,16 +49,13 @@ _DATA = {
         [0, 4, 0, -5, 0, 1],
     ],
 }
+# The weights' matrix: integers, and the divisor of each row.
 _FILTER = {
-    2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
-    4: [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ],
+    2: ([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], [2, 2, 2, 2]),
+    4: (
+        [[6, 0, 0], [4, 4, 4], [4, -4, 4], [1, 2, 4], [1, -2, 4], [0, 0, 12]],
+        [24, -24, -24, 24, 24, 12],
+    ),
 }
 _RESULT = {
     2: [[1, 1, 1, 0], [0, 1, -1, -1]],
@@ -58,9 +63,9 @@ _RESULT = {
 }
 
 
-# Per core: vector multiply-adds per cycle that the tiles reach; bytes per cycle from
-# and to the caches, and from memory.
-_FMAS, _CACHE, _MEMORY = 1.7, 8, 4
+# Per core: vector multiply-adds per cycle that the tiles reach, of floats and of pairs of integers,
+# which are added by another instruction; bytes per cycle from and to the caches, and from memory.
+_FMAS, _PAIRS, _CACHE, _MEMORY = 1.7, 1.2, 8, 4
 
 
 class Squares:
@@ -71,20 +76,23 @@ class Squares:
         size: int,
         window: Window,
         shape: Sequence[Any],
-        inputs: int,
+        factors: Factors,
         machine: Machine,
         layouts: Layouts | None = None,
     ) -> None:
         self.size, self.points, self.window, self.shape = size, size + 2, window, list(shape)
         _, height, width, self.outputs = shape
-        self.inputs = inputs
+        self.factors, self.inputs = factors, int(factors.weight.shape[-1])
+        self.dtype = "int32" if factors.quantized else "float32"
         self.down, self.across = -(-height // size), -(-width // size)
         squares = self.down * self.across
         self.operator = (
             f"winograd {size}: {shape[0]}x{self.down}x{self.across} squares, "
-            f"{inputs} to {self.outputs} channels"
+            f"{self.inputs} to {self.outputs} channels, {factors.dtype}"
         )
-        ranked = Tile.ranked(1, squares, self.outputs, inputs, 4 * inputs, "float32", machine)
+        steps, apart = self.inputs // factors.depth, self.inputs * factors.bytes
+        free = factors.free(machine)
+        ranked = Tile.ranked(1, squares, self.outputs, steps, apart, self.dtype, free)
         self.tile = (layouts or Layouts()).pick(self.operator, ranked)
 
     @classmethod
@@ -92,11 +100,11 @@ class Squares:
         cls,
         window: Window,
         shape: Sequence[Any],
-        inputs: int,
         groups: int,
-        dtype: str,
+        factors: Factors,
         machine: Machine,
         layouts: Layouts | None = None,
+        reach: tuple[int, int] = (0, 0),
     ) -> Squares | None:
         """Choose the size with the fewest estimated cycles; None if direct convolution is faster.
 
@@ -106,71 +114,85 @@ class Squares:
             The window of the convolution.
         shape : sequence
             The shape of the output, NHWC.
-        inputs, groups : int
-            The channels of the input, and the groups.
-        dtype : str
-            The dtype of the sums: only float32 tolerates the rounding errors.
+        groups : int
+            The groups of channels.
+        factors : Factors
+            The weights, OHWI, and the instruction: of float32, or of 16 bits.
         machine : Machine
             The processor to tile for.
         layouts : Layouts, optional
             The choice of the products' tile.
+        reach : tuple of int, optional
+            The least and the greatest difference of quantized data and their zero point.
         """
-        lanes = machine.lanes("float32")
+        lanes, rate = machine.lanes("float32"), factors.depth * _PAIRS if factors.dot else _FMAS
         _, height, width, outputs = shape
+        inputs, each = int(factors.weight.shape[-1]), factors.bytes
         fits = window.taps == [3, 3] and {*window.strides, *window.dilation, groups} == {1}
-        if not fits or dtype != "float32" or inputs % lanes or outputs % lanes:
+        if not fits or inputs % machine.lanes(factors.dtype) or outputs % lanes:
+            return None
+        # Rounding errors are tolerated of float32; integers are exact, and multiplied in pairs.
+        if not (factors.dot if factors.quantized else factors.dtype == "float32"):
             return None
 
         def cycles(products: int, points: int, moved: int) -> float:
-            arithmetic = products * inputs * outputs / lanes / _FMAS
-            weights = 4 * points * inputs * outputs
-            return float(arithmetic + 4 * moved / _CACHE + weights / _MEMORY)
+            arithmetic = products * inputs * outputs / lanes / rate
+            weights = each * points * inputs * outputs
+            return float(arithmetic + moved / _CACHE + weights / _MEMORY)
 
         best, size = cycles(9 * height * width, 9, 0), 0
         for m in _DATA:
             products = (m + 2) ** 2 * -(-height // m) * -(-width // m)
             # The transformed input and the sums: each is written, and read again.
-            need = cycles(products, (m + 2) ** 2, 2 * products * (inputs + outputs))
-            if need < best:
+            need = cycles(products, (m + 2) ** 2, 2 * products * (each * inputs + 4 * outputs))
+            if need < best and (not factors.quantized or _is_exact(m, factors.weight, reach)):
                 best, size = need, m
-        return cls(size, window, shape, inputs, machine, layouts) if size else None
+        return cls(size, window, shape, factors, machine, layouts) if size else None
 
-    def filters(self, weight: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Transform weights ``[outputs, 3, 3, inputs]`` to ``[points^2, outputs, inputs]``."""
-        g = np.array(_FILTER[self.size])
-        made = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64))
-        return np.asarray(made.reshape(self.points**2, *made.shape[2:]), np.float32)
+    def weights(self) -> NDArray[Any]:
+        """Transform the weights ``[outputs, 3, 3, inputs]``, and pack them for each point."""
+        g, divisors = (np.array(one, np.float64) for one in _FILTER[self.size])
+        if not self.factors.quantized:
+            g /= divisors[:, None]
+        points = _filters(g, self.factors.weight)
+        made = (replace(self.factors, weight=one) for one in points)
+        return np.stack([each.packed(1, self.tile.channels)[0] for each in made])
 
     def input(self, data: te.Tensor) -> te.Tensor:
         """Transform NHWC data to ``[n, points, points, down, across, inputs]``."""
         n, m, a, down = self.shape[0], self.size, self.points, self.down
-        x = self.window.pad(data, (down * m, self.across * m), self.inputs)
+        data = self.factors.moved(data)
+        x = self.window.pad(data, (down * m, self.across * m), self.inputs, self.factors.fill)
         rows = te.compute(
             (n, down, a, self.across * m + 2, self.inputs),
-            lambda b, y, e, x_, c: _combine(_DATA[m], e, lambda i: x(b, y * m + i, x_, c)),
+            lambda b, y, e, x_, c: _combine(_DATA[m], e, x.dtype, lambda i: x(b, y * m + i, x_, c)),
             name=INPUT[0],
         )
         return te.compute(
             (n, a, a, down, self.across, self.inputs),
-            lambda b, e, f, y, x_, c: _combine(_DATA[m], f, lambda j: rows(b, y, e, x_ * m + j, c)),
+            lambda b, e, f, y, x_, c: _combine(
+                _DATA[m], f, x.dtype, lambda j: rows(b, y, e, x_ * m + j, c)
+            ),
             name=INPUT[1],
         )
 
     def product(self, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         """Sum over the channels for each point: ``[n, squares, points, points, outputs]``."""
-        n, a, channels = self.shape[0], self.points, self.tile.channels
+        n, a = self.shape[0], self.points
         squares = self.down * self.across
+        read = self.factors.reader(weight, self.tile.channels)
         sums = contraction(
             data,
-            lambda outer, o, k: weight(outer[1] * a + outer[2], o // channels, k, o % channels),
+            lambda outer, o, *k: read(outer[1] * a + outer[2], o, *k),
             read=lambda outer, t, _, k: (*outer, t // self.across, t % self.across, k),
             pixels=(n, a, a, squares, 1),
             taps=(),
             inputs=self.inputs,
             channels=self.outputs,
             tile=self.tile.upright(),
-            dtype="float32",
+            dtype=self.dtype,
             operator=self.operator,
+            dot=self.factors.dot,
         )
         return te.compute(
             (n, squares, a, a, self.outputs),
@@ -182,24 +204,65 @@ class Squares:
         """Transform the sums back to NHWC."""
         n, height, width, outputs = self.shape
         m, a = self.size, self.points
+        exact = self.factors.quantized
+        table = _whole_result(m) if exact else _RESULT[m]
         half = te.compute(
             (n, self.down, m, self.across, a, outputs),
             lambda b, y, i, x, f, o: _combine(
-                _RESULT[m], i, lambda e: sums(b, y * self.across + x, e, f, o)
+                table, i, self.dtype, lambda e: sums(b, y * self.across + x, e, f, o)
             ),
             name=OUTPUT[0],
         )
         whole = te.compute(
             (n, self.down * m, self.across * m, outputs),
             lambda b, y, x, o: _combine(
-                _RESULT[m], x % m, lambda f: half(b, y // m, y % m, x // m, f, o)
+                table, x % m, self.dtype, lambda f: half(b, y // m, y % m, x // m, f, o)
             ),
             name=OUTPUT[1],
         )
-        return te.compute((n, height, width, outputs), lambda *index: whole(*index), name="crop")
+        inverse, shift = _division(m) if exact else (1, 0)
+
+        def value(*index: Any) -> Any:
+            return (whole(*index) * inverse) >> shift if exact else whole(*index)
+
+        return te.compute((n, height, width, outputs), value, name="crop")
 
 
-def _combine(matrix: list[list[int]], row: Any, term: Any) -> Any:
+def _filters(g: NDArray[np.float64], weight: NDArray[Any]) -> NDArray[Any]:
+    """Transform weights ``[outputs, 3, 3, inputs]`` to ``[points^2, outputs, inputs]``."""
+    made = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64))
+    return np.asarray(made.reshape(-1, *made.shape[2:]), weight.dtype)
+
+
+def _whole_result(size: int) -> list[list[int]]:
+    """Return the matrix of the result for the integer matrix of the weights."""
+    divisors = np.array(_FILTER[size][1])
+    found: list[list[int]] = (np.array(_RESULT[size]) * (divisors.max() // divisors)).tolist()
+    return found
+
+
+def _division(size: int) -> tuple[int, int]:
+    """Return the factor and the shift that divide an exact multiple modulo 2^32."""
+    whole = max(_FILTER[size][1]) ** 2
+    shift = (whole & -whole).bit_length() - 1
+    return pow(whole >> shift, -1, 1 << 32), shift
+
+
+def _is_exact(size: int, weight: NDArray[Any], reach: tuple[int, int]) -> bool:
+    """Return whether all factors fit into int16, and the sums can be divided modulo 2^32."""
+    low, high = min(*reach, 0), max(*reach, 0)
+    most = int(np.abs(_DATA[size]).sum(axis=1).max()) ** 2 * max(-low, high)
+    filters = _filters(np.array(_FILTER[size][0], np.float64), weight.astype(np.int64))
+    ends = np.sort([weight * low, weight * high], axis=0).sum(axis=(2, 3, 4), dtype=np.int64)
+    room = 1 << 31 - _division(size)[1]
+    return (
+        within((-most, most), "int16")
+        and within((filters.min(), filters.max()), "int16")
+        and bool(-room <= ends.min() and ends.max() < room)
+    )
+
+
+def _combine(matrix: list[list[int]], row: Any, dtype: str, term: Any) -> Any:
     """Multiply a row of a matrix, known after unrolling, with terms; skip its zeros."""
     made = None
     for number, factors in reversed(list(enumerate(matrix))):
@@ -207,7 +270,9 @@ def _combine(matrix: list[list[int]], row: Any, term: Any) -> Any:
         for place, factor in enumerate(factors):
             if factor == 0:
                 continue
-            value = term(place) if abs(factor) == 1 else term(place) * float(abs(factor))
+            value = term(place)
+            if abs(factor) != 1:
+                value *= tirx.const(abs(factor), dtype)
             if total is None:
                 total = value if factor > 0 else -value
             else:
@@ -242,8 +307,8 @@ class WinogradTransform(CPUScheduleRule):
 
 def _input(sch: s_tir.Schedule, blocks: list[Any], place: int, machine: Machine) -> None:
     """Schedule the input transform: for each row of squares, pad the pixels first."""
-    lanes = machine.lanes("float32")
     half, block = blocks[place : place + 2]
+    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     work = loops.work(sch, block)
     sources = loops.inline_producers(sch, blocks[:place], half)
     n, e, f, y, x, c = sch.get_loops(block)
