@@ -20,6 +20,7 @@ from .ir.dialect import ExpandOperators
 from .runtime.executable import Executable
 from .runtime.signature import Signature
 from .schedule import PIPELINE, STEPS, Summary, Tally, Tuned, schedule_passes
+from .schedule.shapes import shared_shapes
 from .support.target import as_target, spelled, split_target
 from .support.wording import telling
 
@@ -161,6 +162,7 @@ def _passes(
         return _simplifications(), [relax.get_default_pipeline(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
+    lower += [shared_shapes()]
     return [*_simplifications(), schedule_passes(target, step, tuned)], lower
 
 

@@ -93,11 +93,13 @@ def test_resnet8_as_relay_ran_it() -> None:
     found = np.stack([run(one) for one in data])
     np.testing.assert_array_equal(found, expected)
     names = [kernel.name for kernel in run.summary().kernels]
-    convolutions = [name for name in names if "qnn_conv2d" in name]
+    # On some processors, a few are computed by Winograd's algorithm, in three functions.
+    before = [name for name in names if "winograd_input" in name or "winograd_product" in name]
+    convolutions = [name for name in names if "qnn_conv2d" in name or "winograd_output" in name]
     assert len(convolutions) == 9
     assert all("requantize" in name for name in convolutions)
     assert not run.summary().unscheduled
-    assert len(names) <= 13
+    assert len(names) - len(before) <= 13
 
 
 def real(*values: float) -> np.ndarray:

@@ -202,3 +202,23 @@ def test_views_between_open_sizes_copy_nothing() -> None:
     np.testing.assert_allclose(run(x), expected, rtol=1e-5)
     called = [row.name for row in run.profile(x).rows]
     assert not [name for name in called if name.startswith("reshape")]
+
+
+def test_each_shape_is_made_once() -> None:
+    def chain(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        for size in (40, 37, 40, 37):
+            w = relax.const(array(int(x.ty.shape[-1]), size))
+            x = builder.emit(op.matmul(x, w))
+        return x
+
+    run = tvmlab.compile(module(chain, (N, 40)))
+    text = run.vm_executable.as_text()
+    made = re.findall(r"call\s+vm\.builtin\.make_shape\s+in: (.*?)\s+dst", text)
+    assert len(made) > 1
+    assert len(made) == len(set(made))
+    for rows in (1, 3, 20):
+        x = array(rows, 40)
+        expected = x.astype("float64")
+        for size in (40, 37, 40, 37):
+            expected = expected @ array(expected.shape[1], size)
+        np.testing.assert_allclose(run(x), expected, rtol=1e-3, atol=1e-3)

@@ -230,7 +230,7 @@ class Squares:
 
 def _filters(g: NDArray[np.float64], weight: NDArray[Any]) -> NDArray[Any]:
     """Transform weights ``[outputs, 3, 3, inputs]`` to ``[points^2, outputs, inputs]``."""
-    made = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64))
+    made = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64), optimize=True)
     return np.asarray(made.reshape(-1, *made.shape[2:]), weight.dtype)
 
 
