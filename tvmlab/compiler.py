@@ -69,9 +69,9 @@ def compile(
         fewer cycles. Its rounding errors are larger: on random inputs of up to 2,048 channels, a
         result differs from float64's by at most 5e-5 of the largest result in squares of 4x4, and
         5e-6 in squares of 2x2. An infinite input affects a whole square of results, and inputs from
-        about 1e36 on overflow. ``"epilogue"`` leaves this step out. Of quantized convolutions the
-        results are exact; they are computed this way where 8-bit numbers are multiplied as 16-bit
-        ones, as on x86-64 without VNNI.
+        about 1e36 on overflow. ``"epilogue"`` leaves this step out. Quantized convolutions
+        stay exact. They are computed this way where 8-bit numbers are multiplied as 16-bit ones: on
+        x86-64 without VNNI, or if the differences of weights and zero points exceed int8.
 
     Returns
     -------

@@ -12,6 +12,7 @@ from tvm import relax
 from tests.schedule.convolutions import Geometry, geometries, small
 from tests.schedule.kernels import Case
 from tvmlab import qnn
+from tvmlab.qnn import arithmetic
 
 NARROW = ("int8", "uint8")
 
@@ -99,6 +100,26 @@ class QuantizedConv(Geometry, Quantized):
             )
         ]
         return np.concatenate(made, -1).astype("int32")
+
+
+class Requantized(QuantizedConv):
+    """A convolution with a bias, requantized by channel."""
+
+    @property
+    def channels(self) -> int:
+        return self.groups * self.outputs
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        call = builder.emit(super().relax(builder, values))
+        bias = relax.const(np.arange(self.channels, dtype="int32").reshape(1, 1, 1, -1))
+        scales = relax.const(np.linspace(1e-4, 1e-3, self.channels, dtype="float32"))
+        points = [constant(0, "int32"), constant(0.5, "float32"), constant(3, "int32")]
+        return qnn.op.requantize(builder.emit(relax.op.add(call, bias)), scales, *points, axis=3)
+
+    def reference(self) -> np.ndarray:
+        sums = super().reference() + np.arange(self.channels, dtype="int32")
+        scales = np.linspace(1e-4, 1e-3, self.channels, dtype="float32")
+        return arithmetic.requantize(sums, scales, 0, 0.5, 3, axis=3, out_dtype="int8")
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 import tvm
 from tvm import relax
@@ -14,11 +12,9 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import array
 from tests.schedule.convolutions import Conv
-from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant
+from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, Requantized
 from tests.schedule.kernels import Op, module, wrong
-from tvmlab import qnn
 from tvmlab.errors import TargetError
-from tvmlab.qnn import arithmetic
 from tvmlab.schedule import Machine, Tile
 from tvmlab.support.host import missing_features
 
@@ -61,27 +57,6 @@ CONV = QuantizedConv(
     outputs=40,
 )
 WIDE = replace(CONV, zeros=(127, 5), dtypes=("int8", "uint8"))
-
-
-class Requantized(QuantizedConv):
-    """A convolution with a bias, requantized by channel."""
-
-    @property
-    def channels(self) -> int:
-        return self.groups * self.outputs
-
-    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
-        call = builder.emit(super().relax(builder, values))
-        bias = relax.const(np.arange(self.channels, dtype="int32").reshape(1, 1, 1, -1))
-        scales = relax.const(np.linspace(1e-4, 1e-3, self.channels, dtype="float32"))
-        points = [constant(0, "int32"), constant(0.5, "float32"), constant(3, "int32")]
-        return qnn.op.requantize(builder.emit(relax.op.add(call, bias)), scales, *points, axis=3)
-
-    def reference(self) -> np.ndarray:
-        sums = super().reference() + np.arange(self.channels, dtype="int32")
-        scales = np.linspace(1e-4, 1e-3, self.channels, dtype="float32")
-        return arithmetic.requantize(sums, scales, 0, 0.5, 3, axis=3, out_dtype="int8")
-
 
 CASES: list[Quantized] = [
     CONV,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import array
 from tests.schedule.convolutions import Conv
-from tests.schedule.dot import QuantizedConv, points
+from tests.schedule.dot import QuantizedConv, Requantized, points
 from tests.schedule.kernels import module, wrong
 from tests.short import examples
 from tvmlab.schedule import Squares, winograd
@@ -125,30 +126,85 @@ def test_quantized_convolutions_are_exact(convs: list[EitherQuantized]) -> None:
     assert not wrong(convs, target=PAIRS)
 
 
+#: Twelve by twelve pixels of 64 channels, to 32 channels.
+SQUARES = (1, (12, 12), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 64, 32)
+
+
 class Greatest(QuantizedConv):
-    """Each square's product at one point is the greatest: from 8 channels on, the sums wrap."""
+    """In squares of 4x4, each product at one point is the greatest: from 8 channels on, sums wrap.
+
+    In squares of 2x2, no sum of so few channels wraps. The weights' zero point gives their sign.
+    """
 
     def contents(self) -> dict[str, np.ndarray]:
         y, x = (np.arange(size) % 4 < 2 for size in self.size)
         data = np.where(y[:, None, None] & x[:, None], 255, 0).astype("uint8")
         shape = (self.outputs, *self.kernel, self.inputs)
+        number = 227 if self.dtypes[1] == "uint8" else 127
         return {
             "data": np.broadcast_to(data, (1, *self.size, self.inputs)).copy(),
-            "weight": np.full(shape, 127, "int8"),
+            "weight": np.full(shape, number, self.dtypes[1]),
         }
 
 
 @RUNS
-@pytest.mark.parametrize("only", [2, 4])
-@pytest.mark.parametrize(("inputs", "large"), [(64, True), (128, False)])
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    ("dtype", "zeros", "inputs", "taken"),
+    [
+        ("int8", (0, 0), 64, True),
+        ("int8", (0, 0), 128, False),
+        ("int8", (255, 0), 64, True),
+        ("uint8", (0, 254), 64, True),  # differences of -27
+        ("uint8", (0, 0), 64, True),  # 227: the greatest whose transformed weights fit into int16
+        ("uint8", (0, 0), 80, False),
+    ],
+)
 def test_sums_that_wrap(
-    inputs: int, large: bool, only: int, monkeypatch: pytest.MonkeyPatch
+    size: int,
+    dtype: str,
+    zeros: tuple[int, int],
+    inputs: int,
+    taken: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 128 channels, a sum can reach 2^25, which squares of 4x4 outputs cannot divide."""
-    monkeypatch.delitem(winograd._DATA, 6 - only)
-    shape = (12, 12), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, inputs, 32
-    case = Greatest(("uint8", "int8"), (0, 0), 1, *shape)
+    """With too many channels, a sum can exceed 2^25, so that 4x4 squares are not `taken`."""
+    for other in winograd._DATA.keys() - {size}:
+        monkeypatch.delitem(winograd._DATA, other)
+    case = Greatest(("uint8", dtype), zeros, *SQUARES[:-2], inputs, 32)
     mod, given_ = module([case])
     run = tvmlab.compile(mod, target=PAIRS)
-    assert ("WinogradTransform" in rules(run)) == (large or only == 2)
+    assert ("WinogradTransform" in rules(run)) == (taken or size == 2)
+    np.testing.assert_array_equal(run(*given_), case.reference())
+
+
+class Negative(Greatest):
+    """Whether each sum is negative, which a compiler must not conclude from factors that wrap."""
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        sums = builder.emit(super().relax(builder, values))
+        return relax.op.less(sums, relax.const(0, "int32"))
+
+    def reference(self) -> np.ndarray:
+        return super().reference() < 0
+
+
+class Mixed(Requantized):
+    """Random numbers, with a bias and a requantization, in the transform's function."""
+
+    kernels, rule = "winograd_output_add_requantize", "WinogradTransform"
+
+
+@RUNS
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_follows_the_transform(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in winograd._DATA.keys() - {size}:
+        monkeypatch.delitem(winograd._DATA, other)
+    dtypes = ("uint8", "int8")
+    assert not wrong([Mixed(dtypes, (7, 0), *SQUARES)], target=PAIRS)
+    case = Negative(dtypes, (0, 0), *SQUARES)
+    assert case.contents()["data"].any()
+    mod, given_ = module([case])
+    run = tvmlab.compile(mod, target=PAIRS)
+    assert "WinogradTransform" in rules(run)
     np.testing.assert_array_equal(run(*given_), case.reference())

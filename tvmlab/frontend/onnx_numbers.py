@@ -98,7 +98,7 @@ def _floats(dtype: str, how: Attributes) -> Callable[[Any], Any]:
         size = bits & tirx.const(0x7FFFFFFF, "int32")
         exponent = tirx.max((size >> 23) - 127, low)
         scale = _as_float((127 + mantissa - exponent) << 23)
-        steps = tirx.nearbyint(_as_float(size) * scale).astype("int32")
+        steps = tirx.round(_as_float(size) * scale).astype("int32")
         code = ((exponent - low) << mantissa) + steps
         code = tirx.Select(tirx.any(code > top, exponent > 100), over, code)
         sign = (bits >> 24) & 0x80

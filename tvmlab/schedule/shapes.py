@@ -1,4 +1,4 @@
-"""Make each shape of open sizes once per call of a function.
+"""Make each shape of open sizes once per call of a function, except in branches.
 
 Upstream's `VMShapeLower` makes the shape of every tensor when the tensor is allocated, although
 most tensors of a network share a few shapes.
@@ -24,21 +24,23 @@ def shared_shapes() -> tvm.transform.Pass:
 
     @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
-        first: dict[str, relax.Var] = {}
+        first: dict[tuple[int, ...], relax.Var] = {}
         same: dict[int, relax.Var] = {}
-
-        def is_new(binding: relax.Binding) -> bool:
-            call = binding.value
-            makes = isinstance(call, relax.Call) and isinstance(call.op, relax.ExternFunc)
-            if not makes or call.op.global_symbol != _MAKE:
-                return True
-            var = first.setdefault(str(call), binding.var)
-            if var.same_as(binding.var):
-                return True
-            same[key(binding.var)] = var
-            return False
-
-        blocks = [relax.BindingBlock([*filter(is_new, b.bindings)]) for b in func.body.blocks]
+        blocks = []
+        for block in func.body.blocks:
+            kept = []
+            for binding in block.bindings:
+                call = binding.value
+                makes = isinstance(call, relax.Call) and isinstance(call.op, relax.ExternFunc)
+                if makes and call.op.global_symbol == _MAKE:
+                    _, *sizes = call.args  # a function has one heap of sizes
+                    what = tuple(int(size) for size in sizes)
+                    if what in first:
+                        same[key(binding.var)] = first[what]
+                        continue
+                    first[what] = binding.var
+                kept.append(binding)
+            blocks.append(relax.BindingBlock(kept))  # `ToNonDataflow` ran before
         if not same:
             return func
         body = tvm_ffi.structural_map(

@@ -9,9 +9,10 @@ defines the same matrices only in TE, for schedules that multiply by all their z
 
 For quantized numbers, the result is exact. The weights' matrix is multiplied by 2 or 24, so that it
 has only integers, and all factors of the products fit into int16. The sums may wrap: modulo 2^32,
-the result is 4 or 576 times the convolution. It is multiplied by the inverse of 576's odd factor,
-and shifted by the power of two; this divides exactly if the convolution itself leaves room for
-that shift, which the weights prove at compile time.
+the result of 2x2 squares is 4 times the convolution, of 4x4 squares 576 times. A shift divides it
+by 4. To divide by 576, which is 9 * 64, it is multiplied by the inverse of 9 modulo 2^32, and
+shifted. The convolution must leave room for the shift; `_is_exact` computes from the weights
+whether it does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
 from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
+from ..qnn.fixed_point import wrapped
 from . import loops
 from .compute import Window, contraction
 from .dot_operands import Factors, within
@@ -127,24 +129,25 @@ class Squares:
         """
         lanes, rate = machine.lanes("float32"), factors.depth * _PAIRS if factors.dot else _FMAS
         _, height, width, outputs = shape
-        inputs, each = int(factors.weight.shape[-1]), factors.bytes
+        inputs = int(factors.weight.shape[-1])
         fits = window.taps == [3, 3] and {*window.strides, *window.dilation, groups} == {1}
         if not fits or inputs % machine.lanes(factors.dtype) or outputs % lanes:
             return None
-        # Rounding errors are tolerated of float32; integers are exact, and multiplied in pairs.
+        # Float32 allows the rounding errors. Integers are exact, but must be multiplied in pairs.
         if not (factors.dot if factors.quantized else factors.dtype == "float32"):
             return None
 
         def cycles(products: int, points: int, moved: int) -> float:
             arithmetic = products * inputs * outputs / lanes / rate
-            weights = each * points * inputs * outputs
+            weights = factors.bytes * points * inputs * outputs
             return float(arithmetic + moved / _CACHE + weights / _MEMORY)
 
         best, size = cycles(9 * height * width, 9, 0), 0
         for m in _DATA:
             products = (m + 2) ** 2 * -(-height // m) * -(-width // m)
             # The transformed input and the sums: each is written, and read again.
-            need = cycles(products, (m + 2) ** 2, 2 * products * (each * inputs + 4 * outputs))
+            moved = 2 * products * (factors.bytes * inputs + 4 * outputs)
+            need = cycles(products, (m + 2) ** 2, moved)
             if need < best and (not factors.quantized or _is_exact(m, factors.weight, reach)):
                 best, size = need, m
         return cls(size, window, shape, factors, machine, layouts) if size else None
@@ -220,10 +223,9 @@ class Squares:
             ),
             name=OUTPUT[1],
         )
-        inverse, shift = _division(m) if exact else (1, 0)
 
         def value(*index: Any) -> Any:
-            return (whole(*index) * inverse) >> shift if exact else whole(*index)
+            return _divided(whole(*index), m) if exact else whole(*index)
 
         return te.compute((n, height, width, outputs), value, name="crop")
 
@@ -248,26 +250,35 @@ def _division(size: int) -> tuple[int, int]:
     return pow(whole >> shift, -1, 1 << 32), shift
 
 
+def _divided(sums: Any, size: int) -> Any:
+    """Divide an exact multiple modulo 2^32."""
+    inverse, shift = _division(size)
+    # In int64, because LLVM assumes that products of int32 do not wrap.
+    return (wrapped(sums.astype("int64") * inverse) if inverse != 1 else sums) >> shift
+
+
 def _is_exact(size: int, weight: NDArray[Any], reach: tuple[int, int]) -> bool:
     """Return whether all factors fit into int16, and the sums can be divided modulo 2^32."""
     low, high = min(*reach, 0), max(*reach, 0)
-    most = int(np.abs(_DATA[size]).sum(axis=1).max()) ** 2 * max(-low, high)
-    filters = _filters(np.array(_FILTER[size][0], np.float64), weight.astype(np.int64))
-    ends = np.sort([weight * low, weight * high], axis=0).sum(axis=(2, 3, 4), dtype=np.int64)
-    room = 1 << 31 - _division(size)[1]
-    return (
-        within((-most, most), "int16")
-        and within((filters.min(), filters.max()), "int16")
-        and bool(-room <= ends.min() and ends.max() < room)
+    largest = int(np.abs(_DATA[size]).sum(axis=1).max()) ** 2 * max(-low, high)
+    # The sums of each channel's positive and of its negative weights.
+    up, down = (
+        part(weight, 0).sum(axis=(1, 2, 3), dtype=np.int64) for part in (np.maximum, np.minimum)
     )
+    least, most = (up * low + down * high).min(), (up * high + down * low).max()
+    room = 1 << 31 - _division(size)[1]
+    if not within((-largest, largest), "int16") or least < -room or most >= room:
+        return False
+    filters = _filters(np.array(_FILTER[size][0], np.float64), weight.astype(np.int64))
+    return within((filters.min(), filters.max()), "int16")
 
 
 def _combine(matrix: list[list[int]], row: Any, dtype: str, term: Any) -> Any:
     """Multiply a row of a matrix, known after unrolling, with terms; skip its zeros."""
     made = None
-    for number, factors in reversed(list(enumerate(matrix))):
+    for number, row_factors in reversed(list(enumerate(matrix))):
         total = None
-        for place, factor in enumerate(factors):
+        for place, factor in enumerate(row_factors):
             if factor == 0:
                 continue
             value = term(place)
