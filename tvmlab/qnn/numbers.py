@@ -228,6 +228,7 @@ def to_whole(x: Value, bounds: Bounds) -> Value:
 
 def half_even(x: Value) -> Value:
     """Round floats to integers, half to even, which is one instruction on most processors."""
+    # For LLVM, TVM's `round` rounds half to even like `nearbyint`, which it does not vectorize.
     return Number(te.round(x.expr)) if isinstance(x, Number) else np.rint(x)
 
 

@@ -90,8 +90,10 @@ class Squares:
         squares = self.down * self.across
         self.operator = (
             f"winograd {size}: {shape[0]}x{self.down}x{self.across} squares, "
-            f"{self.inputs} to {self.outputs} channels, {factors.dtype}"
+            f"{self.inputs} to {self.outputs} channels"
         )
+        if factors.quantized:
+            self.operator += f" of {factors.dtype}"
         steps, apart = self.inputs // factors.depth, self.inputs * factors.bytes
         free = factors.free(machine)
         ranked = Tile.ranked(1, squares, self.outputs, steps, apart, self.dtype, free)
