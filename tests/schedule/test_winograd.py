@@ -100,7 +100,9 @@ def test_the_error_is_within_what_compile_states(
 
 
 #: A processor that multiplies integers in pairs of 16 bits.
-PAIRS = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+PAIRS = tvm.target.Target(
+    {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu", "mcpu": "x86-64-v3"}
+)
 RUNS = pytest.mark.skipif(bool(missing_features(PAIRS)), reason="runs on x86-64 with AVX2 only")
 
 
