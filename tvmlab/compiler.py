@@ -161,8 +161,8 @@ def _passes(
     if target.kind.name != "llvm":
         return _simplifications(), [relax.get_default_pipeline(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
-    lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
-    lower += [shared_shapes()]
+    to_vm = [*cpu_generic.finalize_passes(target), shared_shapes()]
+    lower = [*cpu_generic.dataflow_lower_passes(target), *to_vm]
     return [*_simplifications(), schedule_passes(target, step, tuned)], lower
 
 

@@ -13,7 +13,7 @@ An instruction for 16 bits needs no such sums, because its factors are the diffe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def batch_matmul(
         for dtype, wanted, zero in zip(dtypes, (dot.data, dot.weight), zeros, strict=True)
     ]
     wide = round_up(inner, dot.depth)
-    free = replace(machine, registers=machine.registers - dot.spare)
+    free = machine.beside(dot)
     steps = wide // dot.depth
     apart = wide * np.dtype(dot.data).itemsize
     tile = Tile.choose(1, rows, columns, steps, apart, "int32", free)

@@ -102,11 +102,6 @@ class Factors:
         """Size of a data operand in bytes."""
         return int(tvm.DataType(self.dtype).bits) // 8
 
-    def free(self, machine: Machine) -> Machine:
-        """Return the processor with the registers that the instruction leaves to a tile."""
-        spare = self.dot.spare if self.dot else 0
-        return replace(machine, registers=machine.registers - spare)
-
     def moved(self, data: te.Tensor) -> te.Tensor:
         """Compute the data operand."""
         if str(data.dtype) == self.dtype and self.move == 0:

@@ -138,10 +138,6 @@ class _Legalizer:
         factors = Factors.plain(array, str(data.ty.dtype))
         if constant and groups == outputs > 1 and inputs == 1:
             return self._depthwise(builder, call, factors, window, "depthwise_conv2d")
-        if self.winograd and constant and factors.dtype == str(weight.ty.dtype) == dtype:
-            squares = Squares.choose(window, shape, groups, factors, self.machine, self.layouts)
-            if squares:
-                return _winograd(builder, data, squares)
         operator = (
             f"conv2d {by(data.ty.shape)} {data.ty.dtype}, {'' if constant else 'variable '}weights "
             f"{by(filters)} {weight.ty.dtype}, {window}, groups {groups}, sums {dtype}"
@@ -199,14 +195,6 @@ class _Legalizer:
             if plain and sizes(data.ty.shape) == shape:
                 return _scale(builder, data, factors.weight[:, 0, 0, 0].astype(np.int32), factors)
             return self._depthwise(builder, call, factors, window, "qnn_depthwise_conv2d")
-        if self.winograd and factors.dtype == "int16":
-            info = np.iinfo(dtype)
-            reach = info.min + factors.move, info.max + factors.move
-            squares = Squares.choose(
-                window, shape, groups, factors, self.machine, self.layouts, reach
-            )
-            if squares:
-                return _winograd(builder, data, squares)
         operator = (
             f"qnn.conv2d {by(data.ty.shape)} {dtype}, weights {by(weight.shape)} {weight.dtype}, "
             f"{window}, groups {groups}, {factors.dot.name if factors.dot else 'no dot'}"
@@ -225,12 +213,29 @@ class _Legalizer:
     ) -> relax.Expr:
         """Legalize a convolution in NHWC."""
         data, weight = call.args[:2]
+        if squares := self._squares(call, factors, window, groups):
+            return _winograd(builder, data, squares)
         packed = factors.quantized or (self.pack and isinstance(weight, tvm.ir.GenericConst))
         if packed and groups == 1 and _is_product(window, data, call):
             factors = replace(factors, weight=factors.weight[:, 0, 0])
             return self._multiply(builder, call, factors, True, operator, name)
         read = source(factors, window, groups)
         return self._slide(builder, call, read, packed, operator, name)
+
+    def _squares(
+        self, call: relax.Call, factors: Factors, window: Window, groups: int
+    ) -> Squares | None:
+        """Choose Winograd's squares for a convolution of constant weights, if they are faster."""
+        data, weight = call.args[:2]
+        same = factors.dtype == str(weight.ty.dtype) == str(call.ty.dtype)
+        constant = isinstance(weight, tvm.ir.GenericConst)
+        if not (self.winograd and constant and (same or factors.quantized)):
+            return None
+        shape, reach = sizes(call.ty.shape), (0, 0)
+        if factors.quantized:
+            ends = np.iinfo(str(data.ty.dtype))
+            reach = ends.min + factors.move, ends.max + factors.move
+        return Squares.choose(window, shape, groups, factors, self.machine, self.layouts, reach)
 
     def _slide(
         self,
@@ -424,7 +429,7 @@ class _Legalizer:
         operator: str,
     ) -> Tile:
         """Choose a tile for the registers that the instruction leaves free."""
-        free = factors.free(self.machine)
+        free = self.machine.beside(factors.dot)
         height, width = pixels
         ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free)
         return self.layouts.pick(operator, ranked)

@@ -20,7 +20,7 @@ of products in int16, which saturates.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -207,6 +207,10 @@ class Machine:
             permutes_bytes=bytes_,
             broadcasts=broadcasts,
         )
+
+    def beside(self, dot: Dot | None) -> Machine:
+        """Return the processor with only the registers that an instruction leaves to a tile."""
+        return replace(self, registers=self.registers - (dot.spare if dot else 0))
 
     def lanes(self, dtype: str) -> int:
         """Return how many numbers of a dtype fit in a vector."""

@@ -20,7 +20,7 @@ _MAKE = "vm.builtin.make_shape"
 
 
 def shared_shapes() -> tvm.transform.Pass:
-    """Return the pass, to run after `VMShapeLower`, whose sizes do not change once computed."""
+    """Return the pass. It runs after `VMShapeLower`, which computes each size only once."""
 
     @relax.transform.function_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
@@ -30,16 +30,13 @@ def shared_shapes() -> tvm.transform.Pass:
         for block in func.body.blocks:
             kept = []
             for binding in block.bindings:
-                call = binding.value
-                makes = isinstance(call, relax.Call) and isinstance(call.op, relax.ExternFunc)
-                if makes and call.op.global_symbol == _MAKE:
-                    _, *sizes = call.args  # a function has one heap of sizes
-                    what = tuple(int(size) for size in sizes)
-                    if what in first:
-                        same[key(binding.var)] = first[what]
-                        continue
-                    first[what] = binding.var
+                sizes = _sizes(binding.value)
+                if sizes in first:
+                    same[key(binding.var)] = first[sizes]
+                    continue
                 kept.append(binding)
+                if sizes is not None:
+                    first[sizes] = binding.var
             blocks.append(relax.BindingBlock(kept))  # `ToNonDataflow` ran before
         if not same:
             return func
@@ -49,3 +46,12 @@ def shared_shapes() -> tvm.transform.Pass:
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
     return run
+
+
+def _sizes(value: relax.Expr) -> tuple[int, ...] | None:
+    """Return the sizes of a shape as encoded for the VM; None for other values."""
+    makes = isinstance(value, relax.Call) and isinstance(value.op, relax.ExternFunc)
+    if not makes or value.op.global_symbol != _MAKE:
+        return None
+    _, *sizes = value.args  # a function has one heap of sizes
+    return tuple(int(size) for size in sizes)

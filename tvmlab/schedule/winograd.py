@@ -95,7 +95,7 @@ class Squares:
         if factors.quantized:
             self.operator += f" of {factors.dtype}"
         steps, apart = self.inputs // factors.depth, self.inputs * factors.bytes
-        free = factors.free(machine)
+        free = machine.beside(factors.dot)
         ranked = Tile.ranked(1, squares, self.outputs, steps, apart, self.dtype, free)
         self.tile = (layouts or Layouts()).pick(self.operator, ranked)
 
@@ -136,7 +136,8 @@ class Squares:
         if not fits or inputs % machine.lanes(factors.dtype) or outputs % lanes:
             return None
         # Float32 allows the rounding errors. Integers are exact, but must be multiplied in pairs.
-        if not (factors.dot if factors.quantized else factors.dtype == "float32"):
+        pairs = factors.dtype == "int16" and factors.dot is not None
+        if not pairs and factors.dtype != "float32":
             return None
 
         def cycles(products: int, points: int, moved: int) -> float:
@@ -155,11 +156,13 @@ class Squares:
         return cls(size, window, shape, factors, machine, layouts) if size else None
 
     def weights(self) -> NDArray[Any]:
-        """Transform the weights ``[outputs, 3, 3, inputs]``, and pack them for each point."""
+        """Transform the weights to ``[points^2, outputs, inputs]``, and pack them per point."""
         g, divisors = (np.array(one, np.float64) for one in _FILTER[self.size])
         if not self.factors.quantized:
             g /= divisors[:, None]
-        points = _filters(g, self.factors.weight)
+        weight = self.factors.weight
+        whole = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64), optimize=True)
+        points = whole.reshape(-1, *whole.shape[2:]).astype(weight.dtype)
         made = (replace(self.factors, weight=one) for one in points)
         return np.stack([each.packed(1, self.tile.channels)[0] for each in made])
 
@@ -232,12 +235,6 @@ class Squares:
         return te.compute((n, height, width, outputs), value, name="crop")
 
 
-def _filters(g: NDArray[np.float64], weight: NDArray[Any]) -> NDArray[Any]:
-    """Transform weights ``[outputs, 3, 3, inputs]`` to ``[points^2, outputs, inputs]``."""
-    made = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64), optimize=True)
-    return np.asarray(made.reshape(-1, *made.shape[2:]), weight.dtype)
-
-
 def _whole_result(size: int) -> list[list[int]]:
     """Return the matrix of the result for the integer matrix of the weights."""
     divisors = np.array(_FILTER[size][1])
@@ -262,17 +259,18 @@ def _divided(sums: Any, size: int) -> Any:
 def _is_exact(size: int, weight: NDArray[Any], reach: tuple[int, int]) -> bool:
     """Return whether all factors fit into int16, and the sums can be divided modulo 2^32."""
     low, high = min(*reach, 0), max(*reach, 0)
-    largest = int(np.abs(_DATA[size]).sum(axis=1).max()) ** 2 * max(-low, high)
+    magnitude = max(-int(weight.min()), int(weight.max()))
+    largest = max(
+        int(np.abs(matrix).sum(axis=1).max()) ** 2 * most
+        for matrix, most in ((_DATA[size], max(-low, high)), (_FILTER[size][0], magnitude))
+    )
     # The sums of each channel's positive and of its negative weights.
     up, down = (
         part(weight, 0).sum(axis=(1, 2, 3), dtype=np.int64) for part in (np.maximum, np.minimum)
     )
     least, most = (up * low + down * high).min(), (up * high + down * low).max()
     room = 1 << 31 - _division(size)[1]
-    if not within((-largest, largest), "int16") or least < -room or most >= room:
-        return False
-    filters = _filters(np.array(_FILTER[size][0], np.float64), weight.astype(np.int64))
-    return within((filters.min(), filters.max()), "int16")
+    return within((-largest, largest), "int16") and bool(-room <= least and most < room)
 
 
 def _combine(matrix: list[list[int]], row: Any, dtype: str, term: Any) -> Any:
