@@ -8,6 +8,7 @@ float32 in registers.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -23,13 +24,19 @@ from ..errors import ModelError
 from ..schedule.apply import SCHEDULED
 from ..schedule.compute import contraction, sizes
 from ..schedule.machine import Machine
+from ..schedule.prefetch import fetch
 from ..schedule.tile_size import Tile
 
 __all__ = ["GROUP", "Format", "Linear"]
 
 #: Inputs that share a scale.
 GROUP = 32
-_WORD = 8  # numbers of 4 bits in an int32
+# Numbers of 4 bits in an int32, and what is added to each, so that it has no sign.
+_WORD, _ZERO = 8, 8
+# Sums of each output that are computed at once, because an addition takes several cycles.
+_SUMS = 2
+# Words of 4 bytes in a line of the cache, and how far ahead words are fetched.
+_LINE, _AHEAD = 16, 2048
 
 
 @dataclass(frozen=True)
@@ -57,15 +64,19 @@ class Format:
         """Tokens of a tile: the registers hold their sums, and weights that are dequantized."""
         return max(1, (self.machine.registers - 8) // 2)
 
+    @property
+    def places(self) -> int:
+        """Quantized numbers in an element of the packed weight."""
+        return _WORD if self.kind == "int4" else 1
+
     def shapes(self, outputs: int, inputs: int) -> list[tuple[tuple[int, ...], str]]:
         """Return the shapes and dtypes of the arrays that hold a weight."""
         blocks = -(-outputs // self.tile)
         if self.kind == "float32":
             return [((blocks, inputs, self.tile), "float32")]
-        steps = inputs if self.kind == "int8" else inputs // _WORD
         dtype = "int8" if self.kind == "int8" else "int32"
-        scales = (blocks, inputs // GROUP, self.tile)
-        return [((blocks, steps, self.tile), dtype), (scales, "uint16")]
+        packed = ((blocks, inputs // self.places, self.tile), dtype)
+        return [packed, ((blocks, inputs // GROUP, self.tile), "uint16")]
 
     def pack(self, weight: NDArray[np.float32]) -> list[NDArray[Any]]:
         """Return the arrays that hold a weight ``[outputs, inputs]``."""
@@ -80,7 +91,7 @@ class Format:
         scales = (scales.view(np.uint32) >> 16).astype(np.uint16)
         if self.kind == "int8":
             return [integers, scales]
-        nibbles = (integers & 15).astype(np.uint32).reshape(blocks, -1, _WORD, self.tile)
+        nibbles = (integers + _ZERO).astype(np.uint32).reshape(blocks, -1, _WORD, self.tile)
         shifts = np.arange(0, 4 * _WORD, 4, dtype=np.uint32)[:, None]
         return [np.bitwise_or.reduce(nibbles << shifts, axis=2).view(np.int32), scales]
 
@@ -167,8 +178,12 @@ class Linear(nn.Module):  # type: ignore[misc]
 
     def _single(self) -> tirx.PrimFunc:
         """Return the product of one token with quantized weights."""
-        tile, steps, many = self.form.tile, self.inputs // GROUP, self._streams
-        (shape, dtype), scales = self.form.shapes(self.outputs, self.inputs)
+        form, groups = self.form, self.inputs // GROUP
+        tile, count = form.tile, form.places
+        (packed, dtype), scales = form.shapes(self.outputs, self.inputs)
+        # 8-bit weights are bound by the memory, 4-bit ones by the conversions.
+        many, chains = (self._streams, 1) if count == 1 else (1, _SUMS)
+        steps = GROUP // count
         with IRBuilder() as builder:
             with T.prim_func(s_tir=True):
                 T.func_attr({SCHEDULED: True, "tirx.noalias": True})
@@ -176,40 +191,46 @@ class Linear(nn.Module):  # type: ignore[misc]
                 def tensor(name: str, shape: Any, dtype: str = "float32") -> Any:
                     return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None)
 
-                def clear(buffer: Any) -> None:
-                    with T.vectorized(0, tile) as o:
-                        T.buffer_store(buffer, tirx.const(0, "float32"), [o])
+                def local(size: int) -> Any:
+                    return T.alloc_buffer((size,), "float32", scope="local", layout=None)
 
-                x, weight = tensor("x", (1, self.inputs)), tensor("weight", shape, dtype)
+                x, weight = tensor("x", (1, self.inputs)), tensor("weight", packed, dtype)
                 scale, out = tensor("scale", *scales), tensor("out", (1, self.outputs))
-                with T.parallel(0, shape[0] // many) as index:
-                    total, part = (
-                        [
-                            T.alloc_buffer((tile,), "float32", scope="local", layout=None)
-                            for _ in range(many)
-                        ]
-                        for _ in range(2)
-                    )
+                # A number is masked in its word, not shifted: its input is divided instead.
+                shifted = T.alloc_buffer((self.inputs,), "float32", layout=None)
+                offset = T.alloc_buffer((groups,), "float32", layout=None)
+                with T.serial(0, groups) as group:
+                    whole = T.float32(0)
+                    for k in range(GROUP):
+                        at = group * GROUP + k
+                        whole = whole + x[0, at]
+                        T.buffer_store(shifted, x[0, at] * _unit(k % count, count), [at])
+                    T.buffer_store(offset, whole * T.float32(-_ZERO if count > 1 else 0), [group])
+                with T.parallel(0, packed[0] // many) as index:
                     blocks = [index * many + stream for stream in range(many)]
+                    total = [local(tile) for _ in blocks]
+                    part = [[local(tile) for _ in range(chains)] for _ in blocks]
                     for each in total:
-                        clear(each)
-                    with T.serial(0, steps) as group:
-                        for each in part:
-                            clear(each)
-                        for k in range(GROUP):
+                        _fill(each, tile, T.float32(0))
+                    with T.serial(0, groups) as group:
+                        for block, sums in zip(blocks, part, strict=True):
+                            for chain, each in enumerate(sums):
+                                _fill(each, tile, T.float32(0) if chain else offset[group])
+                            first = (block * packed[1] + group * steps) * tile
+                            for place in range(0, steps * tile if chains > 1 else 0, _LINE):
+                                T.evaluate(fetch(weight, first + place + _AHEAD))
+                        for step, place in itertools.product(range(steps), range(count)):
+                            at = group * steps + step
                             for block, sums in zip(blocks, part, strict=True):
+                                each = sums[step % chains]
                                 with T.vectorized(0, tile) as o:
-                                    if dtype == "int8":
-                                        number = weight[block, group * GROUP + k, o]
-                                        value = number.astype("float32")
-                                    else:
-                                        at = group * (GROUP // _WORD) + k // _WORD
-                                        value = _nibble(weight[block, at, o], k % _WORD)
-                                    more = x[0, group * GROUP + k] * value
-                                    T.buffer_store(sums, sums[o] + more, [o])
+                                    number = _masked(weight[block, at, o], place, count)
+                                    more = shifted[at * count + place] * number
+                                    T.buffer_store(each, each[o] + more, [o])
                         for block, sums, whole in zip(blocks, part, total, strict=True):
                             with T.vectorized(0, tile) as o:
-                                more = sums[o] * _bfloat(scale[block, group, o])
+                                more = sum((each[o] for each in sums[1:]), sums[0][o])
+                                more = more * _bfloat(scale[block, group, o])
                                 T.buffer_store(whole, whole[o] + more, [o])
                     for block, whole in zip(blocks, total, strict=True):
                         with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
@@ -222,14 +243,34 @@ class Linear(nn.Module):  # type: ignore[misc]
         return math.gcd(-(-self.outputs // self.form.tile), 4)
 
 
+def _fill(buffer: Any, tile: int, value: Any) -> None:
+    """Set all numbers of a tile."""
+    with T.vectorized(0, tile) as o:
+        T.buffer_store(buffer, value, [o])
+
+
 def _nibble(word: Any, place: Any) -> Any:
-    """Return a number of 4 bits, with its sign, as float32."""
-    if isinstance(place, int):
-        place = tirx.const(place, "int32")
-    left = tirx.Cast("uint32", 4 * (_WORD - 1) - 4 * place)
+    """Return a number of 4 bits as float32."""
+    signed = tirx.bitwise_xor(tirx.reinterpret("uint32", word), tirx.const(0x88888888, "uint32"))
     # Shifted left as uint32: as int32, TVM compiled it wrong where `place` depends on a loop.
-    top = tirx.reinterpret("int32", tirx.shift_left(tirx.reinterpret("uint32", word), left))
-    return tirx.Cast("float32", tirx.shift_right(top, tirx.const(28, "int32")))
+    top = tirx.shift_left(signed, tirx.Cast("uint32", 4 * (_WORD - 1 - place)))
+    number = tirx.shift_right(tirx.reinterpret("int32", top), tirx.const(28, "int32"))
+    return tirx.Cast("float32", number)
+
+
+def _masked(element: Any, place: int, places: int) -> Any:
+    """Return a number at its place in an element as float32, to be multiplied by `_unit`."""
+    if places == 1:
+        return tirx.Cast("float32", element)
+    if place == places - 1:
+        last = tirx.shift_right(tirx.reinterpret("uint32", element), tirx.const(28, "uint32"))
+        return tirx.Cast("float32", tirx.reinterpret("int32", last))
+    return tirx.Cast("float32", tirx.bitwise_and(element, tirx.const(15 << (4 * place), "int32")))
+
+
+def _unit(place: int, places: int) -> Any:
+    """Return what the input of a number of `_masked` is multiplied by."""
+    return tirx.const(1.0 if place == places - 1 else 2.0 ** (-4 * place), "float32")
 
 
 def _bfloat(bits: Any) -> Any:

@@ -18,7 +18,7 @@ from tvm import s_tir, tirx
 from .compute import sizes
 from .rebuild import loop_with, replaced
 
-__all__ = ["Ahead", "count_tiles", "fetch_ahead"]
+__all__ = ["Ahead", "count_tiles", "fetch", "fetch_ahead"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
@@ -71,10 +71,15 @@ class Ahead:
         tiles = self.down * self.across
         share = tile * (self.many // tiles) + done * (self.step // tiles)
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
-        there = tirx.BufferLoad(weights.source, [zero] * (len(shape) - 1) + [next_])
-        flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
-        address = tirx.address_of(there)
-        return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
+        return tirx.Evaluate(fetch(weights.source, next_))
+
+
+def fetch(buffer: tirx.Buffer, place: Any) -> Any:
+    """Return the instruction that fetches the number at a place of the flat buffer."""
+    zeros = [tirx.const(0, "int64")] * (len(buffer.shape) - 1)
+    address = tirx.address_of(tirx.BufferLoad(buffer, [*zeros, place]))
+    flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
+    return tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags)
 
 
 def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
