@@ -159,7 +159,8 @@ class _Plan:
         stored = sch.get(block).reads[-1].source.shape
         once = all(isinstance(n, int | tirx.IntImm) for n in stored)
         once = once and int(stored[-1 if depth == 1 else -2]) == channels
-        once = once and reuse and (not outer or (isinstance(outer[0], int) and outer[0] == 1))
+        # An open batch is often 1; more images fetch the same weights again.
+        once = once and reuse and (not outer or not isinstance(outer[0], int) or outer[0] == 1)
         ahead = None
         down = lines if isinstance(lines, int) else 0
         # `tails` counts the tiles of an open number of rows, if a tile has several.
