@@ -15,7 +15,7 @@ from .errors import CompileError, TvmlabError
 from .frontend.tir import with_main
 from .indices import CheckIndices
 from .ir.batch_norm import FoldBatchNorm
-from .ir.constants import fold_constants
+from .ir.constants import fold_constants, fold_others
 from .ir.dialect import ExpandOperators
 from .runtime.executable import Executable
 from .runtime.signature import Signature
@@ -174,7 +174,7 @@ def _simplifications() -> list[Any]:
         fold_constants(),
         relax.transform.CanonicalizeBindings(),
         FoldBatchNorm(),
-        relax.transform.FoldConstant(),
+        fold_others(),
         relax.transform.DeadCodeElimination(),
     ]
 

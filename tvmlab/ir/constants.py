@@ -2,7 +2,8 @@
 
 Upstream's `FoldConstant` compiles a function for every constant expression, and runs it without a
 schedule. Compiling BERT-base took 15 s, 9 of them for its transposed weights; Swin-T took 29 s, 19
-of them for comparisons of a few numbers. `FoldConstant` runs later, for what is left.
+of them for comparisons of a few numbers. `FoldConstant` runs later, if anything is left: it lowers
+every call to loops to find out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tvm_ffi import structural_equal
 
 from .graph import bound, is_call
 
-__all__ = ["each_call", "fold_constants"]
+__all__ = ["each_call", "fold_constants", "fold_others"]
 
 # Operators that are functions of NumPy's. Divisions of integers and maxima with NaN have other
 # results in NumPy. Code that TVM compiles finds no difference between NaN and a number; NumPy does,
@@ -66,6 +67,36 @@ def each_call(
 def fold_constants() -> tvm.transform.Pass:
     """Return the pass that folds operators of constants, and drops broadcasts before products."""
     return each_call(_fold)
+
+
+def fold_others() -> tvm.transform.Pass:
+    """Return upstream's pass for the operators of constants that `fold_constants` leaves."""
+    fold = relax.transform.FoldConstant()
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def folded(mod: tvm.ir.IRModule, ctx: Any) -> tvm.ir.IRModule:
+        functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]
+        return fold(mod) if any(map(_has_constant_calls, functions)) else mod
+
+    return folded
+
+
+def _has_constant_calls(func: relax.Function) -> bool:
+    """Return whether a call in a function has no operand that is computed."""
+    found: list[relax.Call] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and not any(map(_is_computed, expr.args)):
+            found.append(expr)
+
+    relax.analysis.post_order_visit(func, visit)
+    return bool(found)
+
+
+def _is_computed(operand: relax.Expr) -> bool:
+    if isinstance(operand, relax.Tuple):
+        return any(map(_is_computed, operand.fields))
+    return isinstance(operand, relax.Var)
 
 
 def _fold(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
