@@ -17,7 +17,7 @@ from bench_harness import TURNS, Process, race, timed, turn
 
 from tvmlab import lm
 from tvmlab.measure import bench
-from tvmlab.runtime.timing import peak_bandwidth
+from tvmlab.runtime.timing import triad
 from tvmlab.support.extras import need
 
 SIZES = lm.Config(
@@ -31,6 +31,7 @@ SIZES = lm.Config(
     tie_word_embeddings=True,
 )
 KINDS = {"tvmlab": None, "tvmlab int8": "int8", "tvmlab int4": "int4"}
+MEMORY = "memory"
 SHORT, LONG, PROMPT = 100, 2_000, 128
 #: Largest difference of a logit from PyTorch's, relative to the largest logit.
 ERROR = 1e-4
@@ -39,40 +40,41 @@ ERROR = 1e-4
 def language(_name: str, rounds: int) -> dict[str, float]:
     """Compare decode and prefill with PyTorch and ONNX Runtime."""
     values: dict[str, float] = {}
-    names = [*KINDS, "PyTorch", "PyTorch compiled"]
-    found = raced(names, decoding, rounds)
-    ours = found.runs["tvmlab"].median
-    with Process("tvmlab") as process:
-        bandwidth = process.do(peak_bandwidth)
-    read = 4 * (weights_read() / ours)
-    values["lm: a token's weights per second / the memory's bandwidth"] = read / bandwidth
-    for name in names[1:3]:
+    peers = ["PyTorch", "PyTorch compiled"]
+    found, returned = raced([*KINDS, MEMORY, *peers], decoding, rounds)
+    share = 4 * weights_read() / returned[MEMORY] * found.ratio(MEMORY, "tvmlab")
+    values["lm: a token's weights per second / the memory's bandwidth"] = share
+    for name in filter(KINDS.get, KINDS):
         values[f"lm: time per token, tvmlab / {name}"] = found.ratio("tvmlab", name)
-    for name in names[3:]:
+    for name in peers:
         values[f"lm: time per token, {name} / tvmlab"] = found.ratio(name, "tvmlab")
-    lengths = raced(["tvmlab"], at_both_lengths, rounds)
+    lengths, _ = raced(["tvmlab"], at_both_lengths, rounds)
     measure = f"lm: time per token after {LONG} tokens / after {SHORT}"
     values[measure] = lengths.ratio("long", "short")
-    prompts = raced(["tvmlab", "ONNX Runtime"], prefilling, rounds)
+    prompts, _ = raced(["tvmlab", "ONNX Runtime"], prefilling, rounds)
     measure = f"lm: prefill of {PROMPT} tokens, tvmlab / ONNX Runtime"
     values[measure] = prompts.ratio("tvmlab", "ONNX Runtime")
     return values
 
 
-def raced(names: list[str], prepare: Any, rounds: int) -> Any:
-    """Prepare each candidate in a process of its own, check its logits, and race the candidates."""
+def raced(names: list[str], prepare: Any, rounds: int) -> tuple[Any, dict[str, Any]]:
+    """Prepare each candidate in a process of its own, check its logits, and race the candidates.
+
+    Return the comparison, and what the candidates returned when they were prepared.
+    """
     processes = [Process(name) for name in names]
     try:
-        logits = {one.name: one.do(prepare, one.name) for one in processes}
-        expected = logits[names[-1]]
-        for name, got in logits.items():
+        returned = {one.name: one.do(prepare, one.name) for one in processes}
+        expected = returned[names[-1]]
+        for name in filter(MEMORY.__ne__, names):
+            got = returned[name]
             error = float(np.abs(got - expected).max() / np.abs(expected).max())
             assert error < ERROR or KINDS.get(name), f"{name}: relative error {error:.1e}"
         if prepare is at_both_lengths:
             turns = {key: partial(processes[0].do, turn, key) for key in ("short", "long")}
         else:
             turns = {one.name: partial(one.do, turn) for one in processes}
-        return race(turns, rounds, *processes)
+        return race(turns, rounds, *processes), returned
     finally:
         for one in processes:
             one.shutdown()
@@ -99,8 +101,15 @@ def tokens(count: int) -> list[int]:
     return np.random.default_rng(1).integers(0, SIZES.vocab_size, count).tolist()
 
 
-def decoding(runtime: str) -> np.ndarray:
-    """Prepare the step from `SHORT` tokens to one more; return its logits."""
+def decoding(runtime: str) -> Any:
+    """Prepare the step from `SHORT` tokens to one more; return its logits.
+
+    For `MEMORY`, prepare a loop that only moves numbers, and return how many bytes.
+    """
+    if runtime == MEMORY:
+        loop, moved = triad()
+        TURNS["call"] = timed(loop)
+        return moved
     *before, last = tokens(SHORT + 1)
     if runtime in KINDS:
         step = ours(KINDS[runtime], before, last)

@@ -19,7 +19,9 @@ from tvm.script.ir_builder import tirx as T
 
 from ..schedule.apply import SCHEDULED
 from ..schedule.elementary import stores
+from ..schedule.loops import divisor
 from ..schedule.machine import Machine
+from ..schedule.prefetch import fetch
 from ..schedule.rebuild import replaced
 
 __all__ = ["PAGE", "Attention"]
@@ -269,17 +271,24 @@ class Attention:
         """Attend from one token to `limit` keys, with the query heads that share a head."""
         group, size = self.heads // self.kv_heads, self.size
         lanes = math.gcd(size, self.machine.lanes("float32"))
+        few = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
         part, most, total = (build.local(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
         sums, inverse, highest = build.local(group * size), build.local(group), build.local(1)
         _fill(most, group * PAGE, _LOWEST)
-        with T.serial(0, tirx.ceildiv(limit, PAGE)) as page:
+        pages = tirx.ceildiv(limit, PAGE)
+        with T.serial(0, pages) as page:
+            # Pages are anywhere in memory, so that the processor cannot fetch them ahead itself.
+            after = T.bind(tirx.min(page + 1, pages - 1))
             _fill(part, 2 * group * PAGE, 0)
             # Even and odd numbers apart, because each sum waits for the one before.
-            with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd, T.unroll(0, group) as g:
-                i, first = half * 2 + odd, (odd * group + g) * PAGE
-                with T.vectorized(0, PAGE) as t:
-                    more = q[row, h * group + g, i] * key(page, i, t)
-                    T.buffer_store(part, part[first + t] + more, [first + t])
+            with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd:
+                i = half * 2 + odd
+                T.evaluate(fetch(key(after, i, 0)))
+                with T.unroll(0, group) as g:
+                    first = (odd * group + g) * PAGE
+                    with T.vectorized(0, PAGE) as t:
+                        more = q[row, h * group + g, i] * key(page, i, t)
+                        T.buffer_store(part, part[first + t] + more, [first + t])
             with T.unroll(0, group) as g:
                 with T.vectorized(0, PAGE) as t:
                     place = g * PAGE + t
@@ -295,7 +304,7 @@ class Attention:
             with T.serial(0, PAGE) as t:
                 T.buffer_store(highest, tirx.max(highest[0], most[g * PAGE + t]), [0])
             _fill(total, PAGE, 0)
-            with T.serial(0, tirx.ceildiv(limit, PAGE)) as page:
+            with T.serial(0, pages) as page:
                 _exponential(scores, lambda t: (g, page * PAGE + t), highest[0])
                 with T.vectorized(0, PAGE) as t:
                     T.buffer_store(total, total[t] + scores[g, page * PAGE + t], [t])
@@ -307,10 +316,14 @@ class Attention:
             log = (highest[0] + tirx.log(whole)) * _float(math.log2(math.e))
             T.buffer_store(lse, log, [row, h * group + g])
         _fill(sums, group * size, 0)
-        with T.serial(0, tirx.ceildiv(limit, PAGE)) as page:
+        with T.serial(0, pages) as page:
             count = T.bind(tirx.min(PAGE, limit - page * PAGE))
-            with T.serial(0, count) as t, T.unroll(0, size // lanes) as c:
-                first = c * lanes
+            after = T.bind(tirx.min(page + 1, pages - 1))
+            # The sums of a few vectors stay in registers.
+            chunks = T.unroll(0, size // lanes // few)
+            with chunks as chunk, T.serial(0, count) as t, T.unroll(0, few) as c:
+                first = (chunk * few + c) * lanes
+                T.evaluate(fetch(value(after, t, first)))
                 with T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
                     more = scores[g, page * PAGE + t] * value(page, t, first + i)
                     place = g * size + first + i

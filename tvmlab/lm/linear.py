@@ -218,7 +218,7 @@ class Linear(nn.Module):  # type: ignore[misc]
                                 _fill(each, tile, T.float32(0) if chain else offset[group])
                             first = (block * packed[1] + group * steps) * tile
                             for place in range(0, steps * tile if chains > 1 else 0, _LINE):
-                                T.evaluate(fetch(weight, first + place + _AHEAD))
+                                T.evaluate(fetch(weight[0, 0, first + place + _AHEAD]))
                         for step, place in itertools.product(range(steps), range(count)):
                             at = group * steps + step
                             for block, sums in zip(blocks, part, strict=True):

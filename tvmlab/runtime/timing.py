@@ -310,8 +310,8 @@ def peak_flops(dtype: str = "float32") -> float:
     return loop.flops / min(measure(loop, warmup=5, repeats=500, number=1).samples)
 
 
-def peak_bandwidth() -> float:
-    """Measure the memory's bytes per second with the triad of the STREAM benchmark, ``a + 2 b``."""
+def triad() -> tuple[Callable[[], object], int]:
+    """Return the triad of the STREAM benchmark, ``a + 2 b``, and the bytes that it moves."""
     target, threads = host_target(), runtime_threads()
     lanes = Machine.of(target).lanes("float32")
     shape = (threads, _FLOATS // (threads * lanes), lanes)
@@ -324,5 +324,10 @@ def peak_bandwidth() -> float:
     # Ones, because the system can map all pages of zeros to a single page.
     arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
     loop = partial(tvm.compile(schedule.mod, target)["main"], *arrays)
-    seconds = min(measure(loop, warmup=2, repeats=20, number=1).samples)
-    return 3 * 4 * math.prod(shape) / seconds
+    return loop, 3 * 4 * math.prod(shape)
+
+
+def peak_bandwidth() -> float:
+    """Measure the memory's bytes per second."""
+    loop, moved = triad()
+    return moved / min(measure(loop, warmup=2, repeats=20, number=1).samples)

@@ -71,15 +71,14 @@ class Ahead:
         tiles = self.down * self.across
         share = tile * (self.many // tiles) + done * (self.step // tiles)
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
-        return tirx.Evaluate(fetch(weights.source, next_))
+        there = tirx.BufferLoad(weights.source, [zero] * (len(shape) - 1) + [next_])
+        return tirx.Evaluate(fetch(there))
 
 
-def fetch(buffer: tirx.Buffer, place: Any) -> Any:
-    """Return the instruction that fetches the number at a place of the flat buffer."""
-    zeros = [tirx.const(0, "int64")] * (len(buffer.shape) - 1)
-    address = tirx.address_of(tirx.BufferLoad(buffer, [*zeros, place]))
+def fetch(number: Any) -> Any:
+    """Return the instruction that fetches a number of a buffer, which need not exist."""
     flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
-    return tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags)
+    return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(number), *flags)
 
 
 def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
