@@ -222,3 +222,18 @@ def test_each_shape_is_made_once() -> None:
         for size in (40, 37, 40, 37):
             expected = expected @ array(expected.shape[1], size)
         np.testing.assert_allclose(run(x), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_weights_are_fetched_ahead_for_an_open_number_of_images() -> None:
+    weight = array(256, 256, 3, 3)
+
+    def convolve(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return op.nn.conv2d(x, relax.const(weight), padding=1)
+
+    run = tvmlab.compile(module(convolve, (N, 256, 7, 7)))
+    assert "llvm.prefetch" in run.tir().script()
+    for images in (1, 3):
+        x = array(images, 256, 7, 7)
+        expected = torch.nn.functional.conv2d(*map(torch.from_numpy, (x, weight)), padding=1)
+        largest = float(expected.abs().max())
+        np.testing.assert_allclose(run(x), expected, atol=5e-5 * largest)
