@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,14 +11,18 @@ from tvm import relax
 from tvm.relax import op
 
 from tests.oracles.models import array
-from tvmlab.ir.constants import fold_constants
+from tvmlab.ir.constants import fold_constants, fold_others
 
 X = relax.Var("x", relax.TensorType((5, 3, 6), "float32"))
 MATRIX = array(4, 6)
 
 
-def folded(first: relax.Expr, *steps: Callable[[relax.Expr], relax.Expr]) -> list[relax.Expr]:
-    """Bind an expression, then each step of the last one; return what is left after the pass."""
+def folded(
+    first: relax.Expr,
+    *steps: Callable[[relax.Expr], relax.Expr],
+    more: Sequence[tvm.transform.Pass] = (),
+) -> list[relax.Expr]:
+    """Bind an expression, then each step of the last one; return what is left after the passes."""
     builder = relax.BlockBuilder()
     with builder.function("main", [X]):
         with builder.dataflow():
@@ -27,7 +31,7 @@ def folded(first: relax.Expr, *steps: Callable[[relax.Expr], relax.Expr]) -> lis
                 last = builder.emit(step(last))
             made = builder.emit_output(last)
         builder.emit_func_output(made)
-    passes = [fold_constants(), relax.transform.CanonicalizeBindings()]
+    passes = [fold_constants(), relax.transform.CanonicalizeBindings(), *more]
     passes.append(relax.transform.DeadCodeElimination())
     body = tvm.transform.Sequential(passes)(builder.get())["main"].body
     return [one.value for block in body.blocks for one in block.bindings]
@@ -158,3 +162,35 @@ def test_a_row_that_is_repeated_to_a_matrix_stays_repeated() -> None:
 def test_a_broadcast_without_effect_is_dropped() -> None:
     (relu,) = folded(op.broadcast_to(X, [5, 3, 6]), op.nn.relu)
     assert relu.args[0].same_as(X)
+
+
+C = relax.const(MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("first", "steps"),
+    [
+        (op.sum(C), []),
+        (op.zeros([2, 3], "float32"), []),
+        (op.split(C, 2), [lambda last: relax.TupleGetItem(last, 0)]),
+        (relax.Tuple([C, C]), [lambda last: op.concat(last, 0)]),
+        (op.permute_dims(C), [lambda last: op.concat(relax.Tuple([last, last]), 0)]),
+        (relax.ShapeExpr([2, 4, 6]), [lambda last: op.broadcast_to(C, last)]),
+    ],
+)
+def test_other_operators_of_constants_are_upstreams(
+    first: relax.Expr, steps: list[Callable[[relax.Expr], relax.Expr]]
+) -> None:
+    made = folded(first, *steps, more=[fold_others(), relax.transform.CanonicalizeBindings()])
+    assert not [one for one in made if isinstance(one, relax.Call)]
+
+
+def test_upstreams_pass_runs_only_for_operators_of_constants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[tvm.ir.IRModule] = []
+    monkeypatch.setattr(relax.transform, "FoldConstant", lambda: lambda m: runs.append(m) or m)
+    folded(op.nn.relu(X), lambda last: op.add(last, relax.const(1.0)), more=[fold_others()])
+    assert not runs
+    folded(op.sum(C), more=[fold_others()])
+    assert len(runs) == 1
