@@ -29,6 +29,8 @@ __all__ = ["PAGE", "Attention"]
 #: Tokens of a page of the cache.
 PAGE = 16
 _LOWEST = -1e30
+# Numbers in a line of the cache.
+_LINE = 16
 
 
 def _float(value: float) -> Any:
@@ -209,6 +211,7 @@ class Attention:
                         scale,
                         out,
                         lse,
+                        paged=False,
                     )
 
         return _function("self_attention", body)
@@ -267,23 +270,29 @@ class Attention:
         scale: Any,
         out: Any,
         lse: Any,
+        paged: bool = True,
     ) -> None:
-        """Attend from one token to `limit` keys, with the query heads that share a head."""
+        """Attend from one token to `limit` keys, with the query heads that share a head.
+
+        Pages are fetched ahead: they are anywhere in memory, where the processor does not expect
+        them.
+        """
         group, size = self.heads // self.kv_heads, self.size
         lanes = math.gcd(size, self.machine.lanes("float32"))
+        # All but a few registers, which hold a value and the scores, are for sums.
         few = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
         part, most, total = (build.local(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
         sums, inverse, highest = build.local(group * size), build.local(group), build.local(1)
         _fill(most, group * PAGE, _LOWEST)
         pages = tirx.ceildiv(limit, PAGE)
         with T.serial(0, pages) as page:
-            # Pages are anywhere in memory, so that the processor cannot fetch them ahead itself.
             after = T.bind(tirx.min(page + 1, pages - 1))
             _fill(part, 2 * group * PAGE, 0)
             # Even and odd numbers apart, because each sum waits for the one before.
             with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd:
                 i = half * 2 + odd
-                T.evaluate(fetch(key(after, i, 0)))
+                if paged:
+                    T.evaluate(fetch(key(after, i, 0)))
                 with T.unroll(0, group) as g:
                     first = (odd * group + g) * PAGE
                     with T.vectorized(0, PAGE) as t:
@@ -320,14 +329,14 @@ class Attention:
             count = T.bind(tirx.min(PAGE, limit - page * PAGE))
             after = T.bind(tirx.min(page + 1, pages - 1))
             # The sums of a few vectors stay in registers.
-            chunks = T.unroll(0, size // lanes // few)
-            with chunks as chunk, T.serial(0, count) as t, T.unroll(0, few) as c:
-                first = (chunk * few + c) * lanes
-                T.evaluate(fetch(value(after, t, first)))
-                with T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
-                    more = scores[g, page * PAGE + t] * value(page, t, first + i)
-                    place = g * size + first + i
-                    T.buffer_store(sums, sums[place] + more, [place])
+            with T.unroll(0, size // lanes // few) as chunk, T.serial(0, count) as t:
+                start = chunk * few * lanes
+                for line in range(0, few * lanes if paged else 0, _LINE):
+                    T.evaluate(fetch(value(after, t, start + line)))
+                with T.unroll(0, few) as c, T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
+                    place = start + c * lanes + i
+                    more = scores[g, page * PAGE + t] * value(page, t, place)
+                    T.buffer_store(sums, sums[g * size + place] + more, [g * size + place])
         with T.serial(0, group) as g, T.vectorized(0, size) as i:
             T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
 

@@ -35,7 +35,7 @@ GROUP = 32
 _WORD, _ZERO = 8, 8
 # Sums of each output that are computed at once, because an addition takes several cycles.
 _SUMS = 2
-# Words of 4 bytes in a line of the cache, and how far ahead words are fetched.
+# Words of 4 bytes in a line of the cache, and how far ahead words are fetched: 8 KiB were fastest.
 _LINE, _AHEAD = 16, 2048
 
 
@@ -64,19 +64,14 @@ class Format:
         """Tokens of a tile: the registers hold their sums, and weights that are dequantized."""
         return max(1, (self.machine.registers - 8) // 2)
 
-    @property
-    def places(self) -> int:
-        """Quantized numbers in an element of the packed weight."""
-        return _WORD if self.kind == "int4" else 1
-
     def shapes(self, outputs: int, inputs: int) -> list[tuple[tuple[int, ...], str]]:
         """Return the shapes and dtypes of the arrays that hold a weight."""
         blocks = -(-outputs // self.tile)
         if self.kind == "float32":
             return [((blocks, inputs, self.tile), "float32")]
-        dtype = "int8" if self.kind == "int8" else "int32"
-        packed = ((blocks, inputs // self.places, self.tile), dtype)
-        return [packed, ((blocks, inputs // GROUP, self.tile), "uint16")]
+        steps, dtype = (inputs, "int8") if self.kind == "int8" else (inputs // _WORD, "int32")
+        scales = (blocks, inputs // GROUP, self.tile)
+        return [((blocks, steps, self.tile), dtype), (scales, "uint16")]
 
     def pack(self, weight: NDArray[np.float32]) -> list[NDArray[Any]]:
         """Return the arrays that hold a weight ``[outputs, inputs]``."""
@@ -178,12 +173,12 @@ class Linear(nn.Module):  # type: ignore[misc]
 
     def _single(self) -> tirx.PrimFunc:
         """Return the product of one token with quantized weights."""
-        form, groups = self.form, self.inputs // GROUP
-        tile, count = form.tile, form.places
-        (packed, dtype), scales = form.shapes(self.outputs, self.inputs)
-        # 8-bit weights are bound by the memory, 4-bit ones by the conversions.
-        many, chains = (self._streams, 1) if count == 1 else (1, _SUMS)
+        tile, words = self.form.tile, self.form.kind == "int4"
+        count = _WORD if words else 1
         steps = GROUP // count
+        (packed, dtype), scales = self.form.shapes(self.outputs, self.inputs)
+        # 8-bit weights are bound by the memory, 4-bit ones by the conversions.
+        many, chains = (1, _SUMS) if words else (self._streams, 1)
         with IRBuilder() as builder:
             with T.prim_func(s_tir=True):
                 T.func_attr({SCHEDULED: True, "tirx.noalias": True})
@@ -191,41 +186,36 @@ class Linear(nn.Module):  # type: ignore[misc]
                 def tensor(name: str, shape: Any, dtype: str = "float32") -> Any:
                     return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None)
 
-                def local(size: int) -> Any:
-                    return T.alloc_buffer((size,), "float32", scope="local", layout=None)
+                def local() -> Any:
+                    return T.alloc_buffer((tile,), "float32", scope="local", layout=None)
 
                 x, weight = tensor("x", (1, self.inputs)), tensor("weight", packed, dtype)
                 scale, out = tensor("scale", *scales), tensor("out", (1, self.outputs))
-                # A number is masked in its word, not shifted: its input is divided instead.
-                shifted = T.alloc_buffer((self.inputs,), "float32", layout=None)
-                offset = T.alloc_buffer((groups,), "float32", layout=None)
-                with T.serial(0, groups) as group:
-                    whole = T.float32(0)
-                    for k in range(GROUP):
-                        at = group * GROUP + k
-                        whole = whole + x[0, at]
-                        T.buffer_store(shifted, x[0, at] * _unit(k % count, count), [at])
-                    T.buffer_store(offset, whole * T.float32(-_ZERO if count > 1 else 0), [group])
+                factors, offset = self._divided(x) if words else (x, None)
                 with T.parallel(0, packed[0] // many) as index:
                     blocks = [index * many + stream for stream in range(many)]
-                    total = [local(tile) for _ in blocks]
-                    part = [[local(tile) for _ in range(chains)] for _ in blocks]
+                    total = [local() for _ in blocks]
+                    part = [[local() for _ in range(chains)] for _ in blocks]
                     for each in total:
                         _fill(each, tile, T.float32(0))
-                    with T.serial(0, groups) as group:
+                    with T.serial(0, self.inputs // GROUP) as group:
                         for block, sums in zip(blocks, part, strict=True):
-                            for chain, each in enumerate(sums):
-                                _fill(each, tile, T.float32(0) if chain else offset[group])
-                            first = (block * packed[1] + group * steps) * tile
-                            for place in range(0, steps * tile if chains > 1 else 0, _LINE):
-                                T.evaluate(fetch(weight[0, 0, first + place + _AHEAD]))
+                            for each in sums:
+                                _fill(each, tile, T.float32(0))
+                            if offset is not None:
+                                _fill(sums[0], tile, offset[group])
+                                first = (block * packed[1] + group * steps) * tile
+                                for place in range(0, steps * tile, _LINE):
+                                    T.evaluate(fetch(weight[0, 0, first + place + _AHEAD]))
                         for step, place in itertools.product(range(steps), range(count)):
                             at = group * steps + step
                             for block, sums in zip(blocks, part, strict=True):
                                 each = sums[step % chains]
                                 with T.vectorized(0, tile) as o:
-                                    number = _masked(weight[block, at, o], place, count)
-                                    more = shifted[at * count + place] * number
+                                    number = weight[block, at, o]
+                                    number = _masked(number, place) if words else number
+                                    more = factors[0, at * count + place]
+                                    more = more * tirx.Cast("float32", number)
                                     T.buffer_store(each, each[o] + more, [o])
                         for block, sums, whole in zip(blocks, part, total, strict=True):
                             with T.vectorized(0, tile) as o:
@@ -236,6 +226,23 @@ class Linear(nn.Module):  # type: ignore[misc]
                         with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
                             T.buffer_store(out, whole[o], [0, block * tile + o])
             return builder.get()
+
+    def _divided(self, x: Any) -> tuple[Any, Any]:
+        """Compute the inputs for `_masked` numbers, and what `_ZERO` adds to each group's sum.
+
+        The numbers are not shifted to the end of their words: their inputs are divided instead.
+        """
+        factors = T.alloc_buffer((1, self.inputs), "float32", layout=None)
+        offset = T.alloc_buffer((self.inputs // GROUP,), "float32", layout=None)
+        with T.serial(0, self.inputs // GROUP) as group:
+            whole = T.float32(0)
+            for k in range(GROUP):
+                at, place = group * GROUP + k, k % _WORD
+                whole = whole + x[0, at]
+                unit = T.float32(1 if place == _WORD - 1 else 2.0 ** (-4 * place))
+                T.buffer_store(factors, x[0, at] * unit, [0, at])
+            T.buffer_store(offset, whole * T.float32(-_ZERO), [group])
+        return factors, offset
 
     @property
     def _streams(self) -> int:
@@ -250,27 +257,21 @@ def _fill(buffer: Any, tile: int, value: Any) -> None:
 
 
 def _nibble(word: Any, place: Any) -> Any:
-    """Return a number of 4 bits as float32."""
-    signed = tirx.bitwise_xor(tirx.reinterpret("uint32", word), tirx.const(0x88888888, "uint32"))
-    # Shifted left as uint32: as int32, TVM compiled it wrong where `place` depends on a loop.
-    top = tirx.shift_left(signed, tirx.Cast("uint32", 4 * (_WORD - 1 - place)))
-    number = tirx.shift_right(tirx.reinterpret("int32", top), tirx.const(28, "int32"))
-    return tirx.Cast("float32", number)
+    """Return a number of 4 bits, with its sign, as float32."""
+    shift = tirx.Cast("uint32", 4 * place)
+    last = tirx.reinterpret("int32", tirx.shift_right(tirx.reinterpret("uint32", word), shift))
+    return tirx.Cast("float32", tirx.bitwise_and(last, tirx.const(15, "int32")) - _ZERO)
 
 
-def _masked(element: Any, place: int, places: int) -> Any:
-    """Return a number at its place in an element as float32, to be multiplied by `_unit`."""
-    if places == 1:
-        return tirx.Cast("float32", element)
-    if place == places - 1:
-        last = tirx.shift_right(tirx.reinterpret("uint32", element), tirx.const(28, "uint32"))
-        return tirx.Cast("float32", tirx.reinterpret("int32", last))
-    return tirx.Cast("float32", tirx.bitwise_and(element, tirx.const(15 << (4 * place), "int32")))
+def _masked(word: Any, place: int) -> Any:
+    """Return a number of 4 bits, without a sign, at its place in the word.
 
-
-def _unit(place: int, places: int) -> Any:
-    """Return what the input of a number of `_masked` is multiplied by."""
-    return tirx.const(1.0 if place == places - 1 else 2.0 ** (-4 * place), "float32")
+    The last one is shifted, because at its place it would be negative.
+    """
+    if place == _WORD - 1:
+        shift = tirx.const(4 * place, "uint32")
+        return tirx.reinterpret("int32", tirx.shift_right(tirx.reinterpret("uint32", word), shift))
+    return tirx.bitwise_and(word, tirx.const(15 << (4 * place), "int32"))
 
 
 def _bfloat(bits: Any) -> Any:

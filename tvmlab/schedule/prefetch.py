@@ -76,7 +76,10 @@ class Ahead:
 
 
 def fetch(number: Any) -> Any:
-    """Return the instruction that fetches a number of a buffer, which need not exist."""
+    """Return the instruction that fetches a number of a buffer.
+
+    Only its address is used, so that the number can be outside the buffer.
+    """
     flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
     return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(number), *flags)
 
