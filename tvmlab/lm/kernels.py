@@ -21,16 +21,14 @@ from ..schedule.apply import SCHEDULED
 from ..schedule.elementary import stores
 from ..schedule.loops import divisor
 from ..schedule.machine import Machine
-from ..schedule.prefetch import fetch
+from ..schedule.prefetch import LINE, fetch
 from ..schedule.rebuild import replaced
 
-__all__ = ["PAGE", "Attention"]
+__all__ = ["PAGE", "Attention", "fill"]
 
 #: Tokens of a page of the cache.
 PAGE = 16
 _LOWEST = -1e30
-# Numbers in a line of the cache.
-_LINE = 16
 
 
 def _float(value: float) -> Any:
@@ -274,8 +272,8 @@ class Attention:
     ) -> None:
         """Attend from one token to `limit` keys, with the query heads that share a head.
 
-        Pages are fetched ahead: they are anywhere in memory, where the processor does not expect
-        them.
+        Pages can be anywhere in memory, where the processor cannot predict the next one. Therefore
+        each page fetches it.
         """
         group, size = self.heads // self.kv_heads, self.size
         lanes = math.gcd(size, self.machine.lanes("float32"))
@@ -283,11 +281,11 @@ class Attention:
         few = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
         part, most, total = (build.local(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
         sums, inverse, highest = build.local(group * size), build.local(group), build.local(1)
-        _fill(most, group * PAGE, _LOWEST)
+        fill(most, group * PAGE, _float(_LOWEST))
         pages = tirx.ceildiv(limit, PAGE)
         with T.serial(0, pages) as page:
             after = T.bind(tirx.min(page + 1, pages - 1))
-            _fill(part, 2 * group * PAGE, 0)
+            fill(part, 2 * group * PAGE, _float(0))
             # Even and odd numbers apart, because each sum waits for the one before.
             with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd:
                 i = half * 2 + odd
@@ -312,7 +310,7 @@ class Attention:
             T.buffer_store(highest, _float(_LOWEST), [0])
             with T.serial(0, PAGE) as t:
                 T.buffer_store(highest, tirx.max(highest[0], most[g * PAGE + t]), [0])
-            _fill(total, PAGE, 0)
+            fill(total, PAGE, _float(0))
             with T.serial(0, pages) as page:
                 _exponential(scores, lambda t: (g, page * PAGE + t), highest[0])
                 with T.vectorized(0, PAGE) as t:
@@ -324,14 +322,14 @@ class Attention:
             T.buffer_store(inverse, _float(1) / whole, [g])
             log = (highest[0] + tirx.log(whole)) * _float(math.log2(math.e))
             T.buffer_store(lse, log, [row, h * group + g])
-        _fill(sums, group * size, 0)
+        fill(sums, group * size, _float(0))
         with T.serial(0, pages) as page:
             count = T.bind(tirx.min(PAGE, limit - page * PAGE))
             after = T.bind(tirx.min(page + 1, pages - 1))
             # The sums of a few vectors stay in registers.
             with T.unroll(0, size // lanes // few) as chunk, T.serial(0, count) as t:
                 start = chunk * few * lanes
-                for line in range(0, few * lanes if paged else 0, _LINE):
+                for line in range(0, few * lanes if paged else 0, LINE):
                     T.evaluate(fetch(value(after, t, start + line)))
                 with T.unroll(0, few) as c, T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
                     place = start + c * lanes + i
@@ -341,9 +339,10 @@ class Attention:
             T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
 
 
-def _fill(buffer: Any, count: int, number: float) -> None:
+def fill(buffer: Any, count: int, value: Any) -> None:
+    """Set all numbers of a buffer."""
     with T.vectorized(0, count) as i:
-        T.buffer_store(buffer, _float(number), [i])
+        T.buffer_store(buffer, value, [i])
 
 
 def _exponential(scores: Any, place: Callable[[Any], Any], highest: Any) -> None:

@@ -24,8 +24,9 @@ from ..errors import ModelError
 from ..schedule.apply import SCHEDULED
 from ..schedule.compute import contraction, sizes
 from ..schedule.machine import Machine
-from ..schedule.prefetch import fetch
+from ..schedule.prefetch import LINE, fetch
 from ..schedule.tile_size import Tile
+from .kernels import fill
 
 __all__ = ["GROUP", "Format", "Linear"]
 
@@ -35,8 +36,8 @@ GROUP = 32
 _WORD, _ZERO = 8, 8
 # Sums of each output that are computed at once, because an addition takes several cycles.
 _SUMS = 2
-# Words of 4 bytes in a line of the cache, and how far ahead words are fetched: 8 KiB were fastest.
-_LINE, _AHEAD = 16, 2048
+# How many words of 4 bytes lie between a word and the one that is fetched with it.
+_AHEAD = 2048
 
 
 @dataclass(frozen=True)
@@ -197,15 +198,15 @@ class Linear(nn.Module):  # type: ignore[misc]
                     total = [local() for _ in blocks]
                     part = [[local() for _ in range(chains)] for _ in blocks]
                     for each in total:
-                        _fill(each, tile, T.float32(0))
+                        fill(each, tile, T.float32(0))
                     with T.serial(0, self.inputs // GROUP) as group:
                         for block, sums in zip(blocks, part, strict=True):
                             for each in sums:
-                                _fill(each, tile, T.float32(0))
+                                fill(each, tile, T.float32(0))
                             if offset is not None:
-                                _fill(sums[0], tile, offset[group])
+                                fill(sums[0], tile, offset[group])
                                 first = (block * packed[1] + group * steps) * tile
-                                for place in range(0, steps * tile, _LINE):
+                                for place in range(0, steps * tile, LINE):
                                     T.evaluate(fetch(weight[0, 0, first + place + _AHEAD]))
                         for step, place in itertools.product(range(steps), range(count)):
                             at = group * steps + step
@@ -228,9 +229,10 @@ class Linear(nn.Module):  # type: ignore[misc]
             return builder.get()
 
     def _divided(self, x: Any) -> tuple[Any, Any]:
-        """Compute the inputs for `_masked` numbers, and what `_ZERO` adds to each group's sum.
+        """Compute the inputs for `_masked` numbers, and the number that each group's sum starts with.
 
-        The numbers are not shifted to the end of their words: their inputs are divided instead.
+        The numbers are not shifted to the end of their words: their inputs are divided instead. The
+        first number of a sum undoes the addition of `_ZERO`.
         """
         factors = T.alloc_buffer((1, self.inputs), "float32", layout=None)
         offset = T.alloc_buffer((self.inputs // GROUP,), "float32", layout=None)
@@ -248,12 +250,6 @@ class Linear(nn.Module):  # type: ignore[misc]
     def _streams(self) -> int:
         """Blocks that a thread reads at once: memory delivers four streams faster than one."""
         return math.gcd(-(-self.outputs // self.form.tile), 4)
-
-
-def _fill(buffer: Any, tile: int, value: Any) -> None:
-    """Set all numbers of a tile."""
-    with T.vectorized(0, tile) as o:
-        T.buffer_store(buffer, value, [o])
 
 
 def _nibble(word: Any, place: Any) -> Any:

@@ -18,10 +18,12 @@ from tvm import s_tir, tirx
 from .compute import sizes
 from .rebuild import loop_with, replaced
 
-__all__ = ["Ahead", "count_tiles", "fetch", "fetch_ahead"]
+__all__ = ["LINE", "Ahead", "count_tiles", "fetch", "fetch_ahead"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
+#: Numbers of 4 bytes in a line of the cache.
+LINE = 16
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
