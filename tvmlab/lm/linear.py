@@ -229,10 +229,10 @@ class Linear(nn.Module):  # type: ignore[misc]
             return builder.get()
 
     def _divided(self, x: Any) -> tuple[Any, Any]:
-        """Compute the inputs for `_masked` numbers, and the number that each group's sum starts with.
+        """Compute the inputs for `_masked` numbers, and the first number of each group's sum.
 
         The numbers are not shifted to the end of their words: their inputs are divided instead. The
-        first number of a sum undoes the addition of `_ZERO`.
+        first number undoes the addition of `_ZERO`.
         """
         factors = T.alloc_buffer((1, self.inputs), "float32", layout=None)
         offset = T.alloc_buffer((self.inputs // GROUP,), "float32", layout=None)
