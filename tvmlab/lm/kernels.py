@@ -377,7 +377,7 @@ class _Function:
 
     def local(self, count: int) -> Any:
         """Allocate numbers that a thread has for itself."""
-        return T.alloc_buffer((count,), "float32", scope="local", layout=None)
+        return T.alloc_buffer((count,), "float32", layout=None)
 
 
 def _function(name: str, body: Callable[[_Function], None]) -> tirx.PrimFunc:

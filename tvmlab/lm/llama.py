@@ -30,7 +30,8 @@ from tvm.relax.frontend.nn.llm.kv_cache import (
 
 from ..errors import ModelError
 from .kernels import Attention
-from .linear import Format, Linear
+from .linear import Linear
+from .packing import Format
 
 __all__ = ["Config", "Decoder", "checked"]
 

@@ -291,13 +291,9 @@ def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -
 
 def _dot_product(dot: Dot, sums: Any) -> Any:
     """Add dot products of the sums with themselves."""
-    number, lanes = T.llvm_lookup_intrinsic_id(dot.llvm), dot.lanes * dot.depth
+    lanes = dot.lanes * dot.depth
     weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes)
-    given = (T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
-    dtype = f"int32x{dot.lanes}"
-    if dot.adds:
-        return T.call_llvm_pure_intrin(number, sums, *given, dtype=dtype)
-    return sums + T.call_llvm_pure_intrin(number, *given, dtype=dtype)
+    return dot.added(sums, T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
 
 
 def peak_flops(dtype: str = "float32") -> float:

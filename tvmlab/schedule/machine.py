@@ -87,19 +87,22 @@ class Dot:
 
         return description
 
+    def added(self, sums: Any, data: Any, weights: Any) -> Any:
+        """Return `sums` plus the dot products of two vectors."""
+        number, dtype = T.llvm_lookup_intrinsic_id(self.llvm), f"int32x{self.lanes}"
+        if self.adds:
+            return T.call_llvm_pure_intrin(number, sums, data, weights, dtype=dtype)
+        return sums + T.call_llvm_pure_intrin(number, data, weights, dtype=dtype)
+
     def implementation(self) -> PrimFunc:
         """Return the implementation with the instruction."""
         lanes, depth, data, weight = self.lanes, self.depth, self.data, self.weight
         few, many = f"{data}x{depth}", f"{data}x{lanes * depth}"
         sums, weights = f"int32x{lanes}", f"{weight}x{lanes * depth}"
-        number = T.llvm_lookup_intrinsic_id(self.llvm)
 
         def product(given: Any, few_data: Any, many_weights: Any) -> Any:
             alike = T.broadcast(T.reinterpret(few_data, dtype="int32"), lanes)
-            factors = (T.reinterpret(alike, dtype=many), many_weights)
-            if self.adds:
-                return T.call_llvm_pure_intrin(number, given, *factors, dtype=sums)
-            return given + T.call_llvm_pure_intrin(number, *factors, dtype=sums)
+            return self.added(given, T.reinterpret(alike, dtype=many), many_weights)
 
         @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
         def implementation(a: T.handle, b: T.handle, c: T.handle) -> None:

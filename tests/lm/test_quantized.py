@@ -1,0 +1,92 @@
+"""Products with quantized weights, compared with NumPy's in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tvmlab.lm.packing import GROUP, Format, quantize
+from tvmlab.lm.quantized import Quantized
+from tvmlab.schedule.machine import DOTS, Machine
+from tvmlab.schedule.stack import PIPELINE
+from tvmlab.support.host import host_target
+
+OUTPUTS, INPUTS = 71, 96
+WEIGHT = np.random.default_rng(0).standard_normal((OUTPUTS, INPUTS)).astype(np.float32)
+HOST = Machine.of(host_target())
+_SSE2 = next(dot for dot in DOTS if "sse2" in dot.llvm)
+# The instructions of the host, of every x86-64 processor, and plain arithmetic.
+DOT16 = {one.llvm if one else "none": one for one in (HOST.dot16, HOST.dot16 and _SSE2, None)}
+FORMS = [
+    Format(kind, replace(HOST, dot16=dot)) for kind in ("int8", "int4") for dot in DOT16.values()
+]
+
+
+class Compiled:
+    """Both products of a format, and the weights that they stand for."""
+
+    def __init__(self, form: Format) -> None:
+        made, target = Quantized(form, OUTPUTS, INPUTS), host_target()
+        functions = {"one": made.one_token(), "several": made.tokens()}
+        named = {key: f.with_attr("global_symbol", key) for key, f in functions.items()}
+        with target:
+            self._built = tvm.tirx.build(tvm.IRModule(named), target=target, pipeline=PIPELINE)
+        self._packed = [tvm.runtime.tensor(array) for array in form.pack(WEIGHT)]
+        integers, scales = quantize(np.ascontiguousarray(WEIGHT.T)[None], form.bits)
+        groups = integers[0].reshape(-1, GROUP, OUTPUTS) * scales[0][:, None].astype(np.float64)
+        self.weight = groups.reshape(INPUTS, OUTPUTS)
+
+    def __call__(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        out = tvm.runtime.tensor(np.full((len(x), OUTPUTS), 7, np.float32))
+        self._built[name](tvm.runtime.tensor(x), *self._packed, out)
+        return out.numpy()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module", params=FORMS, ids=lambda form: f"{form.kind} {form.machine.dot16}")
+def product(request: pytest.FixtureRequest) -> Any:
+    return Compiled(request.param)
+
+
+def inputs(seed: int, spread: float, rows: int = 1) -> NDArray[np.float32]:
+    """Return numbers whose sizes differ by about `e ** spread`."""
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(spread * rng.standard_normal((rows, INPUTS)))
+    return (sizes * rng.standard_normal((rows, INPUTS))).astype(np.float32)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0, 8))
+def test_one_token_is_rounded_to_16_bits(product: Compiled, seed: int, spread: float) -> None:
+    x = inputs(seed, spread)
+    largest = np.abs(x.reshape(-1, GROUP)).max(axis=1).repeat(GROUP)
+    allowed = (largest[:, None] * np.abs(product.weight)).sum(axis=0) / (2 * 32_767)
+    sizes = np.abs(x) @ np.abs(product.weight)
+    error = np.abs(product("one", x) - x @ product.weight)
+    assert (error <= allowed + 1e-6 * sizes).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0, 8), rows=st.integers(1, 20))
+def test_several_tokens(product: Compiled, seed: int, spread: float, rows: int) -> None:
+    x = inputs(seed, spread, rows)
+    sizes = np.abs(x) @ np.abs(product.weight)
+    assert (np.abs(product("several", x) - x @ product.weight) <= 4e-6 * sizes).all()
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_numbers_that_are_zero_tiny_or_not_finite(product: Compiled, name: str) -> None:
+    for size in (0, 1e-42, 1e-35):
+        got = product(name, np.full((1, INPUTS), size, np.float32))
+        np.testing.assert_allclose(got, 0, atol=1e-28)
+    for wrong in (np.nan, np.inf, -np.inf):
+        x = inputs(0, 1)
+        x[0, 40] = wrong
+        got = product(name, x)
+        assert not np.isfinite(got[0, product.weight[40] != 0]).any()

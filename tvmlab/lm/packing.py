@@ -1,0 +1,123 @@
+"""How the weights of matrix products are stored: in float32, or in groups as int8 or int4.
+
+The weights ``[outputs, inputs]`` are stored as ``[blocks, inputs, tile]``, in the order in which
+tiles read them, so that one copy serves prompts and single tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..schedule.machine import Machine
+
+__all__ = ["GROUP", "Format", "quantize"]
+
+#: Inputs that share a scale.
+GROUP = 32
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the weights of matrix products are stored.
+
+    Attributes
+    ----------
+    kind : str
+        ``"float32"``, ``"int8"`` or ``"int4"``.
+    machine : Machine
+        The processor, which determines the tile.
+    """
+
+    kind: str
+    machine: Machine
+
+    @property
+    def tile(self) -> int:
+        """Outputs of a block: two vectors."""
+        return 2 * self.machine.lanes("float32")
+
+    @property
+    def bits(self) -> int:
+        """Bits of a quantized weight."""
+        return 8 if self.kind == "int8" else 4
+
+    @property
+    def zero(self) -> int:
+        """What is added to a quantized weight, so that it has no sign."""
+        return int(2 ** (self.bits - 1))
+
+    @property
+    def word(self) -> int:
+        """Quantized weights in a word of 32 bits."""
+        return 32 // self.bits
+
+    def place(self, k: Any) -> Any:
+        """Return the first bit of weight `k` of a word: each half has every other one."""
+        return k % 2 * 16 + k // 2 * self.bits
+
+    @property
+    def rows(self) -> int:
+        """Tokens of a tile, whose sums stay in registers beside the weights and an input."""
+        return max(1, (self.machine.registers - 4) // 2)
+
+    def shapes(self, outputs: int, inputs: int) -> list[tuple[tuple[int, ...], str]]:
+        """Return the shapes and dtypes of the arrays that hold a weight."""
+        blocks = -(-outputs // self.tile)
+        if self.kind == "float32":
+            return [((blocks, inputs, self.tile), "float32")]
+        words, scales = inputs // self.word, inputs // GROUP
+        return [((blocks, words, self.tile), "int32"), ((blocks, scales, self.tile), "uint16")]
+
+    def pack(self, weight: NDArray[np.float32]) -> list[NDArray[Any]]:
+        """Return the arrays that hold a weight ``[outputs, inputs]``."""
+        outputs, inputs = weight.shape
+        blocks = -(-outputs // self.tile)
+        whole = np.zeros((blocks * self.tile, inputs), np.float32)
+        whole[:outputs] = weight
+        blocked = whole.reshape(blocks, self.tile, inputs).transpose(0, 2, 1)
+        if self.kind == "float32":
+            return [np.ascontiguousarray(blocked)]
+        integers, scales = quantize(blocked, self.bits)
+        scales = (scales.view(np.uint32) >> 16).astype(np.uint16)
+        unsigned = (integers.astype(np.int32) + self.zero).view(np.uint32)
+        numbers = unsigned.reshape(blocks, -1, self.word, self.tile)
+        places = self.place(np.arange(self.word, dtype=np.uint32))[:, None]
+        return [np.bitwise_or.reduce(numbers << places, axis=2).view(np.int32), scales]
+
+
+def quantize(
+    weight: NDArray[np.float32], bits: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Quantize ``[blocks, inputs, tile]`` symmetrically, in groups of `GROUP` inputs.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        The integers as int8 ``[blocks, inputs, tile]``, from -127 or -7 to 127 or 7, and the scales
+        as float32 ``[blocks, inputs / GROUP, tile]``, rounded up to bfloat16.
+
+    Raises
+    ------
+    ModelError
+        The inputs are not a multiple of `GROUP`, or a weight is not finite.
+    """
+    blocks, inputs, tile = weight.shape
+    if inputs % GROUP:
+        what = f"a weight has {inputs} inputs, but quantized weights need a multiple of {GROUP}"
+        raise ModelError(what, fix="leave quantize out")
+    if not np.isfinite(weight).all():
+        raise ModelError("a weight is infinite or not a number", fix="train the model again")
+    most = 2 ** (bits - 1) - 1
+    groups = weight.reshape(blocks, inputs // GROUP, GROUP, tile)
+    scales = np.abs(groups).max(axis=2) / np.float32(most)
+    # The upper half of a float32 is a bfloat16, with the same range.
+    scales = ((scales.view(np.uint32) + 0xFFFF) & 0xFFFF0000).view(np.float32)
+    # A group whose scale would be zero, or too small to divide by, is zero.
+    safe = np.where(scales < np.finfo(np.float32).tiny, np.float32(np.inf), scales)
+    integers = np.rint(groups / safe[:, :, None]).clip(-most, most).astype(np.int8)
+    return integers.reshape(weight.shape), scales.astype(np.float32)
