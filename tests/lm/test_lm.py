@@ -101,10 +101,10 @@ def test_quantized_weights_are_the_float_weights_that_they_stand_for(kind: str, 
     wanted = logits(TINY, known, TOKENS[:50])
     session = model.session()
     one = session.add()
-    # The products of a single token, such as the logits, round their inputs to 16 bits.
-    near(session.extend([one], [TOKENS[:20]])[0], wanted[19], 2e-5)
+    # Single tokens, and the logits of one, round their inputs to 16 bits: see test_quantized.py.
+    near(session.extend([one], [TOKENS[:20]])[0], wanted[19], 3e-5)
     for step in range(20, 50):
-        near(session.extend([one], [TOKENS[step : step + 1]])[0], wanted[step], 2e-5)
+        near(session.extend([one], [TOKENS[step : step + 1]])[0], wanted[step], 3e-5)
     assert model.bytes < lm.load(WEIGHTS, TINY).bytes / 2
 
 
