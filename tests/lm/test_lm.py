@@ -101,7 +101,7 @@ def test_quantized_weights_are_the_float_weights_that_they_stand_for(kind: str, 
     wanted = logits(TINY, known, TOKENS[:50])
     session = model.session()
     one = session.add()
-    # Single tokens, and the logits of one, round their inputs to 16 bits: see test_quantized.py.
+    # Products of few tokens round their inputs to 16 bits: see test_quantized.py.
     near(session.extend([one], [TOKENS[:20]])[0], wanted[19], 3e-5)
     for step in range(20, 50):
         near(session.extend([one], [TOKENS[step : step + 1]])[0], wanted[step], 3e-5)

@@ -29,8 +29,8 @@ class Linear(nn.Module):  # type: ignore[misc]
         """Return ``[tokens, outputs]``."""
         if self.scale is None:
             return nn.op.tensor_expr_op(self._product, "product", [x, self.weight])
-        kernels = Quantized(self.form, self.outputs, self.inputs)
-        made = kernels.one_token() if x.shape[0] == 1 else kernels.tokens()
+        count = x.shape[0] if isinstance(x.shape[0], int) else None
+        made = Quantized(self.form, self.outputs, self.inputs).product(count)
         out = nn.Tensor.placeholder((x.shape[0], self.outputs), "float32")
         return nn.op.tensor_ir_op(made, "quantized_product", [x, self.weight, self.scale], out)
 

@@ -53,8 +53,8 @@ def load(
         The sizes, or a file ``config.json``; by default, the file next to the weights.
     quantize : str, optional
         ``"int8"`` or ``"int4"`` stores the weights of the products as integers with one scale per
-        32 inputs. The products of a single token also round their inputs, to 16 bits with a scale
-        for each group; all else is float32. By default, all is float32.
+        32 inputs. The products of at most six tokens also round their inputs, to 16 bits with a
+        scale for each group; all else is float32. By default, all is float32.
     target : tvm.target.Target, mapping or str, optional
         A CPU, see `tvmlab.target.as_target`; by default, the host.
 

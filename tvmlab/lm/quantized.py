@@ -1,8 +1,8 @@
 """Matrix products with quantized weights, as TIR functions for a CPU.
 
-The product of one token is memory-bound: it reads the integers as they are, and multiplies them
-with inputs that are rounded to 16 bits. The product of several tokens converts one block of
-weights at a time to float32, which stays in the cache for all tokens.
+A product of few tokens is memory-bound: it reads the integers as they are, and multiplies them with
+inputs that are rounded to 16 bits. A product of many tokens converts one block of weights at a time
+to float32, which stays in the cache for all tokens.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +31,8 @@ __all__ = ["Quantized"]
 _HALF, _SHIFTS = 16, (0, 8)
 # How many words lie between a word and the one that is fetched with it.
 _AHEAD = 2048
+# The tokens whose inputs are rounded, because that takes less time than to convert the weights.
+_FEW = 6
 # The largest 16-bit integer. A group without a number larger than `_SMALL` counts as zero.
 _LARGEST, _SMALL, _HUGE = 32_767.0, 1e-30, 3e38
 
@@ -44,8 +45,32 @@ class Quantized:
     outputs: int
     inputs: int
 
-    def one_token(self) -> tirx.PrimFunc:
-        """Return the product for one token.
+    def product(self, count: int | None = None) -> tirx.PrimFunc:
+        """Return the product for this number of tokens, or for any."""
+        tokens = T.int32() if count is None else count
+        (packed, dtype), scales = self.form.shapes(self.outputs, self.inputs)
+        with IRBuilder() as builder:
+            with T.prim_func(s_tir=True):
+                T.func_attr({SCHEDULED: True, "tirx.noalias": True})
+
+                def tensor(name: str, shape: Any, dtype: str = "float32") -> Any:
+                    return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None)
+
+                x, weight = tensor("x", (tokens, self.inputs)), tensor("weight", packed, dtype)
+                scale, out = tensor("scale", *scales), tensor("out", (tokens, self.outputs))
+                operands = x, weight, scale, out, tokens
+                if count is not None and count <= _FEW:
+                    self._few(*operands)
+                else:
+                    with T.If(tokens <= _FEW):
+                        with T.Then():
+                            self._few(*operands)
+                        with T.Else():
+                            self._many(*operands)
+            return builder.get()
+
+    def _few(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
+        """Round the inputs, and multiply integers.
 
         Masks take pairs of weights out of their words. A pair that does not begin at the first bit
         of its bytes stays where it is: its products have a sum of their own, divided at the end of
@@ -58,53 +83,49 @@ class Quantized:
         # 8-bit weights are bound by the memory, which delivers four streams faster than one.
         blocks = -(-self.outputs // tile)
         streams = math.gcd(blocks, 4) if form.bits == 8 else 1
-        with self._function(1) as (x, weight, scale, out, done):
-            pairs, units, first = self._rounded(x)
-            with T.parallel(0, blocks // streams) as index:
-                own = [index * streams + stream for stream in range(streams)]
-                totals = [_numbers(tile) for _ in own]
-                sums = [[_numbers(tile, "int32") for _ in range(kinds)] for _ in own]
-                for total in totals:
-                    fill(total, tile, T.float32(0))
-                with T.serial(0, self.inputs // GROUP) as group:
-                    for block, parts in zip(own, sums, strict=True):
-                        for kind, part in enumerate(parts):
-                            fill(part, tile, T.int32(0) if kind else first[group])
-                        if streams == 1:
-                            start = (block * (self.inputs // form.word) + group * words) * tile
-                            for line in range(0, words * tile, LINE):
-                                T.evaluate(fetch(weight[0, 0, start + line + _AHEAD]))
-                    for word, stream in itertools.product(range(words), range(streams)):
-                        at, places = group * words + word, itertools.product(_SHIFTS, range(kinds))
-                        for pair, (shift, kind) in enumerate(places):
-                            part, position = sums[stream][kind], at * form.word + 2 * pair
-                            mask = (2**form.bits - 1 << form.bits * kind) * (1 + (1 << _HALF))
-                            for start in range(0, tile, lanes):
-                                every = T.ramp(start, 1, lanes)
-                                number = _unsigned(weight[own[stream], at, every], lanes)
-                                number = _masked(number, shift, mask, lanes)
-                                more = self._added(part[every], pairs, position, number)
-                                T.buffer_store(part, more, [every])
-                    for block, parts, total in zip(own, sums, totals, strict=True):
-                        with T.vectorized(0, tile) as o:
-                            shifted = [
-                                tirx.shift_right(part[o], T.int32(form.bits * kind))
-                                for kind, part in enumerate(parts)
-                            ]
-                            whole = tirx.Cast("float32", functools.reduce(operator.add, shifted))
-                            unit = _bfloat(scale[block, group, o]) * units[group]
-                            T.buffer_store(total, total[o] + whole * unit, [o])
-                for block, total in zip(own, totals, strict=True):
-                    with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
-                        T.buffer_store(out, total[o], [0, block * tile + o])
-        return done()
+        pairs, units, first = self._rounded(x, tokens)
+        with T.parallel(0, blocks // streams) as index, T.serial(0, tokens) as token:
+            own = [index * streams + stream for stream in range(streams)]
+            totals = [_numbers(tile) for _ in own]
+            sums = [[_numbers(tile, dtype="int32") for _ in range(kinds)] for _ in own]
+            for total in totals:
+                fill(total, tile, T.float32(0))
+            with T.serial(0, self.inputs // GROUP) as group:
+                for block, parts in zip(own, sums, strict=True):
+                    for kind, part in enumerate(parts):
+                        fill(part, tile, T.int32(0) if kind else first[token, group])
+                    if streams == 1:
+                        start = (block * (self.inputs // form.word) + group * words) * tile
+                        for line in range(0, words * tile, LINE):
+                            T.evaluate(fetch(weight[0, 0, start + line + _AHEAD]))
+                for word, stream in itertools.product(range(words), range(streams)):
+                    at, places = group * words + word, itertools.product(_SHIFTS, range(kinds))
+                    for pair, (shift, kind) in enumerate(places):
+                        part, position = sums[stream][kind], at * form.word + 2 * pair
+                        mask = (2**form.bits - 1 << form.bits * kind) * (1 + (1 << _HALF))
+                        for start in range(0, tile, lanes):
+                            every = T.ramp(start, 1, lanes)
+                            number = _unsigned(weight[own[stream], at, every], lanes)
+                            number = _masked(number, shift, mask, lanes)
+                            more = self._added(part[every], pairs, token, position, number)
+                            T.buffer_store(part, more, [every])
+                for block, parts, total in zip(own, sums, totals, strict=True):
+                    with T.vectorized(0, tile) as o:
+                        shifted = [
+                            tirx.shift_right(part[o], T.int32(form.bits * kind))
+                            for kind, part in enumerate(parts)
+                        ]
+                        whole = tirx.Cast("float32", functools.reduce(operator.add, shifted))
+                        unit = _bfloat(scale[block, group, o]) * units[token, group]
+                        T.buffer_store(total, total[o] + whole * unit, [o])
+            for block, total in zip(own, totals, strict=True):
+                with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
+                    T.buffer_store(out, total[o], [token, block * tile + o])
 
-    def tokens(self) -> tirx.PrimFunc:
-        """Return the product for any number of tokens."""
+    def _many(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
+        """Convert each block of weights once, and multiply in float32."""
         form, tile, rows = self.form, self.form.tile, self.form.rows
-        count = T.int32()
-        blocks = -(-self.outputs // tile)
-        with self._function(count) as (x, weight, scale, out, done), T.parallel(0, blocks) as block:
+        with T.parallel(0, -(-self.outputs // tile)) as block:
             floats = _numbers(self.inputs * tile)
             sums = _numbers(rows * tile)
             with T.serial(0, self.inputs // form.word) as at:
@@ -114,9 +135,9 @@ class Quantized:
                         number = self._number(weight[block, at, o], k)
                         number = number * _bfloat(scale[block, group, o])
                         T.buffer_store(floats, number, [(at * form.word + k) * tile + o])
-            with T.serial(0, tirx.ceildiv(count, rows)) as strip:
+            with T.serial(0, tirx.ceildiv(tokens, rows)) as strip:
                 # The rows beyond the last one repeat it.
-                given = [tirx.min(strip * rows + row, count - 1) for row in range(rows)]
+                given = [tirx.min(strip * rows + row, tokens - 1) for row in range(rows)]
                 fill(sums, rows * tile, T.float32(0))
                 with T.serial(0, self.inputs) as k:
                     for row, token in enumerate(given):
@@ -128,21 +149,6 @@ class Quantized:
                     with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
                         place = [token, block * tile + o]
                         T.buffer_store(out, sums[row * tile + o], place)
-        return done()
-
-    @contextmanager
-    def _function(self, count: Any) -> Iterator[tuple[Any, ...]]:
-        """Build a function; give its parameters, and the function that returns it."""
-        (packed, dtype), scales = self.form.shapes(self.outputs, self.inputs)
-        with IRBuilder() as builder, T.prim_func(s_tir=True):
-            T.func_attr({SCHEDULED: True, "tirx.noalias": True})
-
-            def tensor(name: str, shape: Any, dtype: str = "float32") -> Any:
-                return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None)
-
-            x, weight = tensor("x", (count, self.inputs)), tensor("weight", packed, dtype)
-            scale, out = tensor("scale", *scales), tensor("out", (count, self.outputs))
-            yield x, weight, scale, out, builder.get
 
     def _number(self, word: Any, k: int) -> Any:
         """Return weight `k` of a word, with its sign, as float32."""
@@ -151,46 +157,47 @@ class Quantized:
         mask = tirx.const(2**self.form.bits - 1, "int32")
         return tirx.Cast("float32", tirx.bitwise_and(last, mask) - self.form.zero)
 
-    def _added(self, sums: Any, pairs: Any, position: Any, words: Any) -> Any:
+    def _added(self, sums: Any, inputs: Any, token: Any, first: Any, words: Any) -> Any:
         """Add the products of two inputs with the halves of each word."""
         dot, lanes = self.form.machine.dot16, int(words.ty.dtype.lanes)
         if dot:
-            alike = T.reinterpret(pairs[T.ramp(position, 1, 2)], dtype="int32")
+            alike = T.reinterpret(inputs[token, T.ramp(first, 1, 2)], dtype="int32")
             factors, many = (T.broadcast(alike, lanes), words), f"int16x{2 * lanes}"
             return dot.added(sums, *(T.reinterpret(factor, dtype=many) for factor in factors))
         low = tirx.bitwise_and(words, T.broadcast(T.uint32(2**_HALF - 1), lanes))
         high = tirx.shift_right(words, T.broadcast(T.uint32(_HALF), lanes))
         for place, half in enumerate((low, high)):
-            number = T.broadcast(tirx.Cast("int32", pairs[position + place]), lanes)
+            number = T.broadcast(tirx.Cast("int32", inputs[token, first + place]), lanes)
             sums = sums + number * tirx.reinterpret(f"int32x{lanes}", half)
         return sums
 
-    def _rounded(self, x: Any) -> tuple[Any, Any, Any]:
+    def _rounded(self, x: Any, tokens: Any) -> tuple[Any, Any, Any]:
         """Round the inputs to 16 bits; return them, their scales, and the first sum of each group.
 
         The first sum undoes what was added to the weights. The scale of a group with a number that
         is not finite is not a number.
         """
         groups, lanes = self.inputs // GROUP, self.form.machine.lanes("float32")
-        rounded, units = _numbers(self.inputs, "int16"), _numbers(groups)
-        first, factor = _numbers(groups, "int32"), _numbers(1)
+        many = tokens if isinstance(tokens, int) else _FEW
+        rounded, units = _numbers(many, self.inputs, dtype="int16"), _numbers(many, groups)
+        first, factor = _numbers(many, groups, dtype="int32"), _numbers(1)
         high, total = _numbers(lanes), _numbers(lanes)
 
         def joined(buffer: Any, join: Callable[[Any, Any], Any]) -> Any:
             return functools.reduce(join, [buffer[i] for i in range(lanes)])
 
-        with T.serial(0, groups) as group:
+        with T.grid(tokens, groups) as (token, group):
             fill(high, lanes, T.float32(0))
             fill(total, lanes, T.float32(0))
             for start in range(0, GROUP, lanes):
                 with T.vectorized(0, lanes) as i:
-                    size = tirx.abs(x[0, group * GROUP + start + i])
+                    size = tirx.abs(x[token, group * GROUP + start + i])
                     T.buffer_store(high, tirx.max(high[i], size), [i])
                     T.buffer_store(total, total[i] + size, [i])
             most = T.bind(joined(high, tirx.max))
             finite = joined(total, operator.add) <= T.float32(_HUGE)
             unit = tirx.Select(finite, most / T.float32(_LARGEST), T.float32(math.nan))
-            T.buffer_store(units, unit, [group])
+            T.buffer_store(units, unit, [token, group])
             inverse = tirx.Select(
                 most < T.float32(_SMALL), T.float32(0), T.float32(_LARGEST) / most
             )
@@ -199,18 +206,18 @@ class Quantized:
             for start in range(0, GROUP, lanes):
                 with T.vectorized(0, lanes) as i:
                     at = group * GROUP + start + i
-                    near = tirx.round(x[0, at] * factor[0])
+                    near = tirx.round(x[token, at] * factor[0])
                     near = tirx.max(tirx.min(near, T.float32(_LARGEST)), T.float32(-_LARGEST))
                     T.buffer_store(total, total[i] + near, [i])
-                    T.buffer_store(rounded, tirx.Cast("int16", near), [at])
+                    T.buffer_store(rounded, tirx.Cast("int16", near), [token, at])
             whole = tirx.Cast("int32", joined(total, operator.add))
-            T.buffer_store(first, whole * -self.form.zero, [group])
+            T.buffer_store(first, whole * -self.form.zero, [token, group])
         return rounded, units, first
 
 
-def _numbers(count: int, dtype: str = "float32") -> Any:
+def _numbers(*shape: int, dtype: str = "float32") -> Any:
     """Allocate numbers; without a scope of their own, a few of them stay in registers."""
-    return T.alloc_buffer((count,), dtype, layout=None)
+    return T.alloc_buffer(shape, dtype, layout=None)
 
 
 def _unsigned(word: Any, lanes: int = 1) -> Any:
