@@ -23,10 +23,12 @@ WEIGHT = np.random.default_rng(0).standard_normal((OUTPUTS, INPUTS)).astype(np.f
 HOST = Machine.of(host_target())
 _SSE2 = next(dot for dot in DOTS if "sse2" in dot.llvm)
 # The instructions of the host, of every x86-64 processor, and plain arithmetic.
-DOT16 = {one.llvm if one else "none": one for one in (HOST.dot16, HOST.dot16 and _SSE2, None)}
-FORMS = [
-    Format(kind, replace(HOST, dot16=dot)) for kind in ("int8", "int4") for dot in DOT16.values()
-]
+DOTS_16 = {"host": HOST.dot16, "sse2": HOST.dot16 and _SSE2, "arithmetic": None}
+FORMS = {
+    f"{kind}-{name}": Format(kind, replace(HOST, dot16=dot))
+    for kind in ("int8", "int4")
+    for name, dot in DOTS_16.items()
+}
 
 
 class Compiled:
@@ -49,9 +51,9 @@ class Compiled:
         return out.numpy()  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module", params=FORMS, ids=lambda form: f"{form.kind} {form.machine.dot16}")
+@pytest.fixture(scope="module", params=FORMS)
 def product(request: pytest.FixtureRequest) -> Any:
-    return Compiled(request.param)
+    return Compiled(FORMS[request.param])
 
 
 def inputs(seed: int, spread: float, rows: int = 1) -> NDArray[np.float32]:
