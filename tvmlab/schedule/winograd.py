@@ -161,8 +161,9 @@ class Squares:
         if not self.factors.quantized:
             g /= divisors[:, None]
         weight = self.factors.weight
-        whole = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64), optimize=True)
-        points = whole.reshape(-1, *whole.shape[2:]).astype(weight.dtype)
+        outputs, *_, inputs = weight.shape
+        taps = np.moveaxis(weight, 0, 2).reshape(9, -1).astype(np.float64)
+        points = (np.kron(g, g) @ taps).astype(weight.dtype).reshape(-1, outputs, inputs)
         made = (replace(self.factors, weight=one) for one in points)
         return np.stack([each.packed(1, self.tile.channels)[0] for each in made])
 
