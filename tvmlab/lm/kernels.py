@@ -24,7 +24,7 @@ from ..schedule.machine import Machine
 from ..schedule.prefetch import LINE, fetch
 from ..schedule.rebuild import replaced
 
-__all__ = ["PAGE", "Attention", "fill"]
+__all__ = ["PAGE", "Attention", "allocate", "fill"]
 
 #: Tokens of a page of the cache.
 PAGE = 16
@@ -73,7 +73,7 @@ class Attention:
             ]
             build.scalar("apply", "int64")
             with T.parallel(0, tokens) as row:
-                angle = build.local(2 * half)
+                angle = allocate(2 * half)
                 with T.serial(0, half) as i:
                     # As in PyTorch: the frequency and the angle are rounded to float32.
                     power = tirx.Cast("float64", i) * tirx.const(-2.0 / self.size, "float64")
@@ -279,8 +279,8 @@ class Attention:
         lanes = math.gcd(size, self.machine.lanes("float32"))
         # All but a few registers, which hold a value and the scores, are for sums.
         few = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
-        part, most, total = (build.local(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
-        sums, inverse, highest = build.local(group * size), build.local(group), build.local(1)
+        part, most, total = (allocate(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
+        sums, inverse, highest = allocate(group * size), allocate(group), allocate(1)
         fill(most, group * PAGE, _float(_LOWEST))
         pages = tirx.ceildiv(limit, PAGE)
         with T.serial(0, pages) as page:
@@ -339,6 +339,15 @@ class Attention:
             T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
 
 
+def allocate(*shape: int, dtype: str = "float32") -> Any:
+    """Allocate numbers that a thread has for itself.
+
+    `schedule.stack` keeps small buffers of the global scope on the stack, and LLVM in registers;
+    those of the local scope would be allocated again in each iteration.
+    """
+    return T.alloc_buffer(shape, dtype, layout=None)
+
+
 def fill(buffer: Any, count: int, value: Any) -> None:
     """Set all numbers of a buffer."""
     with T.vectorized(0, count) as i:
@@ -374,10 +383,6 @@ class _Function:
     def scalar(self, name: str, dtype: str) -> Any:
         """Declare a number."""
         return T.arg(name, tirx.Var(name, dtype))
-
-    def local(self, count: int) -> Any:
-        """Allocate numbers that a thread has for itself."""
-        return T.alloc_buffer((count,), "float32", layout=None)
 
 
 def _function(name: str, body: Callable[[_Function], None]) -> tirx.PrimFunc:

@@ -52,9 +52,10 @@ def load(
     config : Config or path, optional
         The sizes, or a file ``config.json``; by default, the file next to the weights.
     quantize : str, optional
-        ``"int8"`` or ``"int4"`` stores the weights of the products as integers with one scale per
-        32 inputs. The products of at most six tokens also round their inputs, to 16 bits with a
-        scale for each group; all else is float32. By default, all is float32.
+        ``"int8"`` or ``"int4"`` stores the weights of the products as integers, with one scale per
+        group of 32 inputs. Products of at most six rows also round their inputs, to 16 bits with
+        one scale per group, so that logits differ by about 1e-5 of the largest if a text is given
+        in other parts, or beside other texts. By default, the weights stay in float32.
     target : tvm.target.Target, mapping or str, optional
         A CPU, see `tvmlab.target.as_target`; by default, the host.
 

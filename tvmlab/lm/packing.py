@@ -1,7 +1,9 @@
 """How the weights of matrix products are stored: in float32, or in groups as int8 or int4.
 
 The weights ``[outputs, inputs]`` are stored as ``[blocks, inputs, tile]``, in the order in which
-tiles read them, so that one copy serves prompts and single tokens.
+tiles read them, so that one copy serves prompts and single tokens. Integers are packed in words of
+32 bits, ``[blocks, words, tile]``: inputs 0, 2, ... of a word are in its lower half and inputs 1,
+3, ... in the upper one, so that an instruction for pairs of 16 bits multiplies neighbours.
 """
 
 from __future__ import annotations
@@ -43,21 +45,21 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """Bits of a quantized weight."""
+        """Bits of a weight, if it is quantized."""
         return 8 if self.kind == "int8" else 4
 
     @property
     def zero(self) -> int:
-        """What is added to a quantized weight, so that it has no sign."""
+        """What is added to each integer, so that it has no sign."""
         return int(2 ** (self.bits - 1))
 
     @property
     def word(self) -> int:
-        """Quantized weights in a word of 32 bits."""
+        """Integers in a word of 32 bits."""
         return 32 // self.bits
 
     def place(self, k: Any) -> Any:
-        """Return the first bit of weight `k` of a word: each half has every other one."""
+        """Return the first bit of integer `k` of a word."""
         return k % 2 * 16 + k // 2 * self.bits
 
     @property

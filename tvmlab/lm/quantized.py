@@ -1,8 +1,8 @@
 """Matrix products with quantized weights, as TIR functions for a CPU.
 
 A product of few tokens is memory-bound: it reads the integers as they are, and multiplies them with
-inputs that are rounded to 16 bits. A product of many tokens converts one block of weights at a time
-to float32, which stays in the cache for all tokens.
+inputs that are rounded to 16 bits. A product of many tokens converts a part of the weights at a
+time to float32, and multiplies all tokens with it while it is in the second-level cache.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from tvm.script.ir_builder import tirx as T
 
 from ..schedule.apply import SCHEDULED
 from ..schedule.prefetch import LINE, fetch
-from .kernels import fill
+from .kernels import allocate, fill
 from .packing import GROUP, Format
 
 __all__ = ["Quantized"]
 
-# The instruction for 16 bits multiplies the halves of a word, and numbers without a sign are taken
-# out of them at these places.
+# Bits of an input, and by how many bits words are shifted so that masks find pairs in both halves.
 _HALF, _SHIFTS = 16, (0, 8)
-# How many words lie between a word and the one that is fetched with it.
+# How many words lie between a word and the one that is fetched with it: 8 KiB hide the memory's
+# latency, and 2 to 32 KiB take about the same time.
 _AHEAD = 2048
 # The tokens whose inputs are rounded, because that takes less time than to convert the weights.
 _FEW = 6
-# The largest 16-bit integer. A group without a number larger than `_SMALL` counts as zero.
-_LARGEST, _SMALL, _HUGE = 32_767.0, 1e-30, 3e38
+# The largest 16-bit integer.
+_LARGEST = 32_767.0
+# A group whose largest number is below `_SMALL` counts as zero, and as not a number if the sum of
+# its sizes is above `_HUGE`.
+_SMALL, _HUGE = 1e-30, 3e38
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Quantized:
 
     def product(self, count: int | None = None) -> tirx.PrimFunc:
         """Return the product for this number of tokens, or for any."""
-        tokens = T.int32() if count is None else count
+        # An index of the result can exceed 32 bits.
+        tokens = T.int64() if count is None else count
         (packed, dtype), scales = self.form.shapes(self.outputs, self.inputs)
         with IRBuilder() as builder:
             with T.prim_func(s_tir=True):
@@ -59,96 +63,110 @@ class Quantized:
                 x, weight = tensor("x", (tokens, self.inputs)), tensor("weight", packed, dtype)
                 scale, out = tensor("scale", *scales), tensor("out", (tokens, self.outputs))
                 operands = x, weight, scale, out, tokens
-                if count is not None and count <= _FEW:
-                    self._few(*operands)
-                else:
+                if count is None:
                     with T.If(tokens <= _FEW):
                         with T.Then():
                             self._few(*operands)
                         with T.Else():
                             self._many(*operands)
+                elif count <= _FEW:
+                    self._few(*operands)
+                else:
+                    self._many(*operands)
             return builder.get()
 
     def _few(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
         """Round the inputs, and multiply integers.
 
-        Masks take pairs of weights out of their words. A pair that does not begin at the first bit
-        of its bytes stays where it is: its products have a sum of their own, divided at the end of
-        a group. Without inputs that are rounded, each weight would have to be converted.
+        The instruction multiplies pairs, which masks take out of the words. The 4-bit pairs at bit
+        4 are not shifted: their products are 16 times too large, and have an accumulator of their
+        own, which is shifted at the end of a group.
         """
         form, tile = self.form, self.form.tile
         dot = form.machine.dot16
         lanes = dot.lanes if dot else form.machine.lanes("int32")
-        words, kinds = GROUP // form.word, 8 // form.bits
+        words, positions = GROUP // form.word, 8 // form.bits
         # 8-bit weights are bound by the memory, which delivers four streams faster than one.
         blocks = -(-self.outputs // tile)
         streams = math.gcd(blocks, 4) if form.bits == 8 else 1
-        pairs, units, first = self._rounded(x, tokens)
+        rounded, units, first = self._rounded(x, tokens)
         with T.parallel(0, blocks // streams) as index, T.serial(0, tokens) as token:
-            own = [index * streams + stream for stream in range(streams)]
-            totals = [_numbers(tile) for _ in own]
-            sums = [[_numbers(tile, dtype="int32") for _ in range(kinds)] for _ in own]
+            mine = [index * streams + stream for stream in range(streams)]
+            totals = [allocate(tile) for _ in mine]
+            sums = [[allocate(tile, dtype="int32") for _ in range(positions)] for _ in mine]
             for total in totals:
                 fill(total, tile, T.float32(0))
             with T.serial(0, self.inputs // GROUP) as group:
-                for block, parts in zip(own, sums, strict=True):
-                    for kind, part in enumerate(parts):
-                        fill(part, tile, T.int32(0) if kind else first[token, group])
+                for block, parts in zip(mine, sums, strict=True):
+                    for position, part in enumerate(parts):
+                        fill(part, tile, T.int32(0) if position else first[token, group])
                     if streams == 1:
                         start = (block * (self.inputs // form.word) + group * words) * tile
                         for line in range(0, words * tile, LINE):
                             T.evaluate(fetch(weight[0, 0, start + line + _AHEAD]))
                 for word, stream in itertools.product(range(words), range(streams)):
-                    at, places = group * words + word, itertools.product(_SHIFTS, range(kinds))
-                    for pair, (shift, kind) in enumerate(places):
-                        part, position = sums[stream][kind], at * form.word + 2 * pair
-                        mask = (2**form.bits - 1 << form.bits * kind) * (1 + (1 << _HALF))
+                    at, places = group * words + word, itertools.product(_SHIFTS, range(positions))
+                    for pair, (shift, position) in enumerate(places):
+                        part, first_input = sums[stream][position], at * form.word + 2 * pair
+                        mask = (2**form.bits - 1 << form.bits * position) * (1 + (1 << _HALF))
                         for start in range(0, tile, lanes):
                             every = T.ramp(start, 1, lanes)
-                            number = _unsigned(weight[own[stream], at, every], lanes)
+                            number = _unsigned(weight[mine[stream], at, every], lanes)
                             number = _masked(number, shift, mask, lanes)
-                            more = self._added(part[every], pairs, token, position, number)
+                            more = self._accumulated(
+                                part[every], rounded, token, first_input, number
+                            )
                             T.buffer_store(part, more, [every])
-                for block, parts, total in zip(own, sums, totals, strict=True):
+                for block, parts, total in zip(mine, sums, totals, strict=True):
                     with T.vectorized(0, tile) as o:
                         shifted = [
-                            tirx.shift_right(part[o], T.int32(form.bits * kind))
-                            for kind, part in enumerate(parts)
+                            tirx.shift_right(part[o], T.int32(form.bits * position))
+                            for position, part in enumerate(parts)
                         ]
                         whole = tirx.Cast("float32", functools.reduce(operator.add, shifted))
                         unit = _bfloat(scale[block, group, o]) * units[token, group]
                         T.buffer_store(total, total[o] + whole * unit, [o])
-            for block, total in zip(own, totals, strict=True):
+            for block, total in zip(mine, totals, strict=True):
                 with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
                     T.buffer_store(out, total[o], [token, block * tile + o])
 
     def _many(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
-        """Convert each block of weights once, and multiply in float32."""
+        """Convert the weights once, and multiply in float32."""
         form, tile, rows = self.form, self.form.tile, self.form.rows
+        # Half of the cache: the inputs and the results need it, too.
+        most = form.machine.l2 // 2 // (4 * tile * GROUP) * GROUP
+        depth = min(self.inputs, max(GROUP, most))
         with T.parallel(0, -(-self.outputs // tile)) as block:
-            floats = _numbers(self.inputs * tile)
-            sums = _numbers(rows * tile)
-            with T.serial(0, self.inputs // form.word) as at:
-                for k in range(form.word):
-                    with T.vectorized(0, tile) as o:
-                        group = tirx.floordiv(at * form.word, GROUP)
-                        number = self._number(weight[block, at, o], k)
-                        number = number * _bfloat(scale[block, group, o])
-                        T.buffer_store(floats, number, [(at * form.word + k) * tile + o])
-            with T.serial(0, tirx.ceildiv(tokens, rows)) as strip:
-                # The rows beyond the last one repeat it.
-                given = [tirx.min(strip * rows + row, tokens - 1) for row in range(rows)]
-                fill(sums, rows * tile, T.float32(0))
-                with T.serial(0, self.inputs) as k:
-                    for row, token in enumerate(given):
+            floats, sums = allocate(depth * tile), allocate(rows * tile)
+            columns = tirx.min(tile, self.outputs - block * tile)
+            with T.serial(0, -(-self.inputs // depth)) as part:
+                start = part * depth
+                steps = T.bind(tirx.min(depth, self.inputs - start))
+                with T.serial(0, tirx.floordiv(steps, form.word)) as word:
+                    at = tirx.floordiv(start, form.word) + word
+                    for k in range(form.word):
                         with T.vectorized(0, tile) as o:
-                            more = x[token, k] * floats[k * tile + o]
-                            more = sums[row * tile + o] + more
-                            T.buffer_store(sums, more, [row * tile + o])
-                for row, token in enumerate(given):
-                    with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
-                        place = [token, block * tile + o]
-                        T.buffer_store(out, sums[row * tile + o], place)
+                            group = tirx.floordiv(at * form.word, GROUP)
+                            number = self._number(weight[block, at, o], k)
+                            number = number * _bfloat(scale[block, group, o])
+                            T.buffer_store(floats, number, [(word * form.word + k) * tile + o])
+                with T.serial(0, tirx.ceildiv(tokens, rows)) as strip:
+                    # A row beyond the last one reads that one, and its sums are dropped.
+                    places = [strip * rows + row for row in range(rows)]
+                    fill(sums, rows * tile, T.float32(0))
+                    with T.serial(0, steps) as k:
+                        for row, place in enumerate(places):
+                            token = tirx.min(place, tokens - 1)
+                            with T.vectorized(0, tile) as o:
+                                more = x[token, start + k] * floats[k * tile + o]
+                                more = sums[row * tile + o] + more
+                                T.buffer_store(sums, more, [row * tile + o])
+                    for row, place in enumerate(places):
+                        with T.If(place < tokens), T.Then(), T.serial(0, columns) as o:
+                            result = out[place, block * tile + o]
+                            before = tirx.Select(part > 0, result, T.float32(0))
+                            whole = before + sums[row * tile + o]
+                            T.buffer_store(out, whole, [place, block * tile + o])
 
     def _number(self, word: Any, k: int) -> Any:
         """Return weight `k` of a word, with its sign, as float32."""
@@ -157,7 +175,7 @@ class Quantized:
         mask = tirx.const(2**self.form.bits - 1, "int32")
         return tirx.Cast("float32", tirx.bitwise_and(last, mask) - self.form.zero)
 
-    def _added(self, sums: Any, inputs: Any, token: Any, first: Any, words: Any) -> Any:
+    def _accumulated(self, sums: Any, inputs: Any, token: Any, first: Any, words: Any) -> Any:
         """Add the products of two inputs with the halves of each word."""
         dot, lanes = self.form.machine.dot16, int(words.ty.dtype.lanes)
         if dot:
@@ -174,14 +192,14 @@ class Quantized:
     def _rounded(self, x: Any, tokens: Any) -> tuple[Any, Any, Any]:
         """Round the inputs to 16 bits; return them, their scales, and the first sum of each group.
 
-        The first sum undoes what was added to the weights. The scale of a group with a number that
-        is not finite is not a number.
+        The first sum undoes what was added to the weights. The scale of a group is not a number if
+        one of its numbers is not finite, or if the sum of their sizes overflows.
         """
         groups, lanes = self.inputs // GROUP, self.form.machine.lanes("float32")
         many = tokens if isinstance(tokens, int) else _FEW
-        rounded, units = _numbers(many, self.inputs, dtype="int16"), _numbers(many, groups)
-        first, factor = _numbers(many, groups, dtype="int32"), _numbers(1)
-        high, total = _numbers(lanes), _numbers(lanes)
+        rounded, units = allocate(many, self.inputs, dtype="int16"), allocate(many, groups)
+        first, factor = allocate(many, groups, dtype="int32"), allocate(1)
+        high, total = allocate(lanes), allocate(lanes)
 
         def joined(buffer: Any, join: Callable[[Any, Any], Any]) -> Any:
             return functools.reduce(join, [buffer[i] for i in range(lanes)])
@@ -207,17 +225,13 @@ class Quantized:
                 with T.vectorized(0, lanes) as i:
                     at = group * GROUP + start + i
                     near = tirx.round(x[token, at] * factor[0])
+                    # `min` returns its second operand if the first is not a number.
                     near = tirx.max(tirx.min(near, T.float32(_LARGEST)), T.float32(-_LARGEST))
                     T.buffer_store(total, total[i] + near, [i])
                     T.buffer_store(rounded, tirx.Cast("int16", near), [token, at])
             whole = tirx.Cast("int32", joined(total, operator.add))
             T.buffer_store(first, whole * -self.form.zero, [token, group])
         return rounded, units, first
-
-
-def _numbers(*shape: int, dtype: str = "float32") -> Any:
-    """Allocate numbers; without a scope of their own, a few of them stay in registers."""
-    return T.alloc_buffer(shape, dtype, layout=None)
 
 
 def _unsigned(word: Any, lanes: int = 1) -> Any:
