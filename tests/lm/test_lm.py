@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -62,7 +64,7 @@ def test_tokens_that_are_dropped_leave_no_trace(tiny: lm.LanguageModel) -> None:
         near(got[0], logits(TINY, WEIGHTS, text)[-1])
     near(session.extend([other], [[4]])[0], logits(TINY, WEIGHTS, [*TOKENS[:3], 4])[-1])
     for count in (-1, 19):
-        with pytest.raises(InputError, match=f"of which {count} cannot be removed"):
+        with pytest.raises(InputError, match=f"tokens to remove of 18 is {count}"):
             session.drop(one, count)
 
 
@@ -158,21 +160,27 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
     one, two = session.add(), session.add()
     for numbers, tokens, message in [
         ([one], [[]], "the prompt of sequence 0 is empty"),
-        ([one], [[3, 97]], "token 97 is unknown"),
-        ([one], [[-1]], "token -1 is unknown"),
+        ([one], [[3, 97]], "token 97 at place 1 of the prompt of sequence 0 is unknown"),
+        ([one], [[-1]], "token -1 at place 0"),
         ([one, two], [[1], [1] * 21], "would have 21 tokens, but the cache holds 20"),
-        ([one], [[0.5]], "tokens are float64"),
-        ([one, one], [[1], [2]], "lists of tokens were passed for the sequences"),
-        ([one], [[1], [2]], "2 lists of tokens were passed"),
+        ([one], [[0.5]], "the prompt of sequence 0 is no list of whole numbers"),
+        ([one], [1], "the prompt of sequence 0 is no list"),
+        ([one], [[[1], [2, 3]]], "the prompt of sequence 0 is no list"),
+        (one, [1], r"sequences 0 and tokens \[1\] do not belong together"),
+        ([one, one], [[1], [2]], r"a sequence is given twice: \[0, 0\]"),
+        ([one], [[1], [2]], "do not belong together"),
+        ([0.0], [[1]], "the number of a sequence is 0.0"),
         ([7], [[1]], "sequence 7 does not exist"),
     ]:
         with pytest.raises(InputError, match=message):
             session.extend(numbers, tokens)  # type: ignore[arg-type]
         assert session.tokens(one) == session.tokens(two) == 0
-    with pytest.raises(InputError, match="0 sequences of 20 tokens"):
+    with pytest.raises(InputError, match="sequences is 0"):
         tiny.session(0, 20)
-    with pytest.raises(InputError, match="1 sequences of 513 tokens"):
+    with pytest.raises(InputError, match="length is 513"):
         tiny.session(1, 513)
+    with pytest.raises(InputError, match="sequences is True"):
+        tiny.session(True)
     with pytest.raises(InputError, match="too large"):
         tiny.session(10**6, 512)
     with pytest.raises(InputError, match="holds 2 sequences"):
@@ -188,17 +196,25 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
 @pytest.mark.parametrize(
     ("prompts", "options", "message"),
     [
-        ([], {}, "nothing can be generated"),
-        ([[1]], {"tokens": 0}, "nothing can be generated"),
-        ([[1]], {"temperature": -1.0}, "nothing can be generated"),
-        ([[1], []], {}, "prompt of sequence 1 is empty"),
-        ([[1, 97]], {}, "token 97 is unknown"),
+        ([], {}, "there are no prompts"),
+        (3, {}, "there are no prompts"),
+        ([1, 2], {}, "prompt 0 is no list of whole numbers"),
+        ([["a"]], {}, "prompt 0 is no list of whole numbers"),
+        ([[1]], {"tokens": 0}, "tokens is 0"),
+        ([[1]], {"tokens": 1.5}, "tokens is 1.5"),
+        ([[1]], {"temperature": -1.0}, "temperature is -1.0"),
+        ([[1]], {"temperature": None}, "temperature is None"),
+        ([[1]], {"seed": -1}, "seed is -1"),
+        ([[1]], {"stop": "."}, "stop is '.'"),
+        ([[1]], {"stop": 97}, "stop is 97"),
+        ([[1], []], {}, "prompt 1 is empty"),
+        ([[1, 97]], {}, "token 97 at place 1 of prompt 0 is unknown"),
         ([[1] * 510], {}, "a cache of 513 tokens, but it has 512"),
         ([[1] * 10], {"length": 12}, "a cache of 13 tokens, but it has 12"),
     ],
 )
 def test_bad_prompts(
-    tiny: lm.LanguageModel, prompts: list[list[int]], options: dict[str, Any], message: str
+    tiny: lm.LanguageModel, prompts: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         tiny.generate(prompts, **{"tokens": 4, **options})
@@ -219,10 +235,14 @@ def test_a_file_and_its_configuration(tmp_path: Path, tiny: lm.LanguageModel) ->
     got = session.extend([session.add()], [TOKENS[:9]])
     near(got[0], logits(TINY, exact, TOKENS[:9])[-1])
     for change, message in [
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling is"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_type is 'llama3'"),
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_type is 'linear'"),
+        ({"rope_scaling": {"factor": 2}}, "rope_type is None"),
+        ({"hidden_size": 96.0}, "hidden_size is 96.0, not of type int"),
+        ({"vocab_size": True}, "vocab_size is True, not of type int"),
+        ({"vocab_size": None}, "vocab_size is missing"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"model_type": "gpt2"}, "of type 'gpt2'"),
-        ({"vocab_size": None}, "incomplete"),
         ({"num_key_value_heads": 4}, "6 query heads cannot share 4"),
         ({"head_dim": 5}, "even head_dim"),
         ({"hidden_size": -1}, "hidden_size is -1"),
@@ -240,6 +260,7 @@ def test_weights_that_do_not_belong_to_the_model() -> None:
         ({**WEIGHTS, "bias": np.zeros(3, np.float32)}, "tensor 'bias' is not one of the model"),
         ({**WEIGHTS, name: WEIGHTS[name].T}, r"\[96, 160\], but the model needs float\[160, 96\]"),
         ({**WEIGHTS, name: WEIGHTS[name].astype(int)}, "is int64"),
+        ({**WEIGHTS, name: WEIGHTS[name].tolist()}, "is a list"),
     ]:
         with pytest.raises(ModelError, match=message):
             lm.load(weights, TINY)
@@ -250,6 +271,8 @@ def test_weights_that_do_not_belong_to_the_model() -> None:
         lm.load(WEIGHTS, TINY, quantize="int3")
     with pytest.raises(InputError, match="without a configuration"):
         lm.load(WEIGHTS)
+    with pytest.raises(InputError, match="the configuration is a dict"):
+        lm.load(WEIGHTS, asdict(TINY))  # type: ignore[arg-type]
     with pytest.raises(TargetError, match="CPUs"):
         lm.load(WEIGHTS, TINY, target="opencl")
     broken = {**WEIGHTS, name: np.full_like(WEIGHTS[name], np.nan)}
@@ -257,6 +280,29 @@ def test_weights_that_do_not_belong_to_the_model() -> None:
         lm.load(broken, TINY).generate([[1]], 1)
     with pytest.raises(ModelError, match="infinite or not a number"):
         lm.load(broken, TINY, quantize="int8")
+
+
+def test_other_forms_of_the_same_weights(tmp_path: Path) -> None:
+    half = {name: array.astype(ml_dtypes.bfloat16) for name, array in WEIGHTS.items()}
+    exact = {name: array.astype(np.float32) for name, array in half.items()}
+    wanted = logits(TINY, exact, TOKENS[:9])[-1]
+    session = lm.load(half, TINY).session()
+    near(session.extend([session.add()], [TOKENS[:9]])[0], wanted)
+    # A folder, with the wavelengths that older files store.
+    more = {**exact, "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(16, np.float32)}
+    safetensors.write(tmp_path / "model.safetensors", more)
+    scaling = {"rope_scaling": {"rope_type": "default"}}
+    (tmp_path / "config.json").write_text(json.dumps({**asdict(TINY), **scaling}))
+    session = lm.load(tmp_path).session()
+    near(session.extend([session.add()], [TOKENS[:9]])[0], wanted)
+
+
+def test_threads_share_a_model(tiny: lm.LanguageModel) -> None:
+    prompts = [TOKENS[place : place + 5 + place] for place in range(8)]
+    wanted = [tiny.generate([prompt], 4) for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda prompt: tiny.generate([prompt], 4), prompts * 8))
+    assert got == wanted * 8
 
 
 def test_the_products_get_the_schedule_of_contractions(tiny: lm.LanguageModel) -> None:

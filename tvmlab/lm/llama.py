@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ __all__ = ["Config", "Decoder", "checked"]
 Weights = Mapping[str, NDArray[Any]]
 # What Llama's configuration can ask for, and this decoder does not compute.
 _PLAIN = {"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,)}
-_PLAIN |= {"rope_scaling": (None,), "sliding_window": (None,)}
+_PLAIN |= {"rope_type": ("default",), "sliding_window": (None,)}
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,15 @@ class Config:
 
     def __post_init__(self) -> None:
         """Complete the sizes and check them."""
+        kinds = {"int": Integral, "float": Real, "bool": bool}
+        wrong = [
+            f"{one.name} is {getattr(self, one.name)!r}, not of type {one.type}"
+            for one in fields(self)
+            if not isinstance(getattr(self, one.name), kinds[str(one.type)])
+            or (one.type != "bool" and isinstance(getattr(self, one.name), bool))
+        ]
+        if wrong:
+            raise ModelError(wrong[0], where="Config", fix="correct the sizes of the decoder")
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         if not self.head_dim and heads > 0:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
@@ -97,13 +107,15 @@ class Config:
         try:
             given = json.loads(Path(path).read_text(encoding="utf-8"))
             rope = given.pop("rope_parameters", None) or {}
-        except (OSError, ValueError, AttributeError) as error:
+            scaling = given.pop("rope_scaling", None) or {"rope_type": "default"}
+            kinds = [rope.get("rope_type", "default")]
+            kinds += [scaling.get("rope_type") or scaling.get("type")]
+        except (OSError, ValueError, AttributeError, TypeError) as error:
             what = f"the configuration cannot be read: {error}"
-            raise ModelError(what, where=str(path)) from error
+            fix = "pass config=, or the path of a config.json"
+            raise ModelError(what, where=str(path), fix=fix) from error
         given = {**{name: rope[name] for name in rope if name == "rope_theta"}, **given}
-        given["rope_scaling"] = given.get("rope_scaling") or None
-        if rope.get("rope_type", "default") != "default":
-            given["rope_scaling"] = rope
+        given["rope_type"] = next((kind for kind in kinds if kind != "default"), "default")
         for name, plain in _PLAIN.items():
             if given.get(name, plain[0]) not in plain:
                 what = f"{name} is {given[name]!r}, which this decoder does not compute"
@@ -113,18 +125,17 @@ class Config:
             raise ModelError(what, where=str(path), fix=fix)
         known = {one.name for one in fields(cls)}
         given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
+        found = {
+            name: value for name, value in given.items() if name in known and value is not None
+        }
+        needed = [one.name for one in fields(cls) if one.default is MISSING]
+        if absent := [name for name in needed if name not in found]:
+            what = f"the configuration is incomplete: {absent[0]} is missing"
+            raise ModelError(what, where=str(path), fix="add it")
         try:
-            return cls(
-                **{
-                    name: value
-                    for name, value in given.items()
-                    if name in known and value is not None
-                }
-            )
-        except TypeError as error:
-            raise ModelError(
-                f"the configuration is incomplete: {error}", where=str(path)
-            ) from error
+            return cls(**found)
+        except ModelError as error:
+            raise ModelError(error.what, where=str(path), fix=error.fix) from None
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of each weight."""
@@ -156,13 +167,19 @@ def checked(config: Config, weights: Weights, where: str) -> dict[str, NDArray[n
     given = dict(weights)
     if config.tie_word_embeddings:
         given.pop("lm_head.weight", None)  # some files store the shared weights twice
+    # Older files store the wavelengths, which follow from the configuration.
+    given = {name: array for name, array in given.items() if not name.endswith(".inv_freq")}
     fix = "use the configuration that belongs to the weights"
     for name in [*wanted, *given]:
         if name not in given or name not in wanted:
             what = f"tensor {name!r} is {'missing' if name in wanted else 'not one of the model'}"
             raise ModelError(what, where=where, fix=fix)
         array = given[name]
-        if tuple(array.shape) != wanted[name] or np.asarray(array).dtype.kind != "f":
+        if not isinstance(array, np.ndarray):
+            what = f"tensor {name!r} is a {type(array).__name__}"
+            raise ModelError(what, where=where, fix="pass arrays of NumPy, in float32")
+        floats = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+        if array.shape != wanted[name] or not floats:
             what = f"tensor {name!r} is {array.dtype}{list(array.shape)}"
             what += f", but the model needs float{list(wanted[name])}"
             raise ModelError(what, where=where, fix=fix)

@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..support import safetensors
 from ..support.host import missing_features
 from ..support.target import as_target, spelled
 from ..support.wording import telling
+from .arguments import token_array, whole
 from .kernels import PAGE
 from .llama import Config, Decoder, checked
 from .packing import Format
@@ -47,8 +49,9 @@ def load(
     Parameters
     ----------
     weights : path or mapping of str to numpy.ndarray
-        A file in the safetensors format, or arrays by name, with the names and shapes of
-        ``LlamaForCausalLM`` (`Config.weights` lists them), in float32, float16 or bfloat16.
+        A file in the safetensors format, the folder of a ``model.safetensors``, or arrays by name,
+        with the names and shapes of ``LlamaForCausalLM`` (`Config.weights` lists them), in float32,
+        float16 or bfloat16.
     config : Config or path, optional
         The sizes, or a file ``config.json``; by default, the file next to the weights.
     quantize : str, optional
@@ -75,15 +78,22 @@ def load(
         The target is unknown, or is no CPU.
     """
     where = "the weights"
+    if isinstance(weights, str | os.PathLike) and Path(weights).is_dir():
+        weights = Path(weights) / "model.safetensors"
     if not isinstance(weights, Mapping):
         where = str(weights)
         config = Path(weights).with_name("config.json") if config is None else config
         weights = safetensors.read(weights)
     if config is None:
-        raise InputError("arrays come without a configuration", fix="pass config=lm.Config(...)")
+        what, fix = "arrays come without a configuration", "pass config=lm.Config(...)"
+        raise InputError(what, where="lm.load", fix=fix)
+    if not isinstance(config, Config | str | os.PathLike):
+        what = f"the configuration is a {type(config).__name__}"
+        raise InputError(what, where="lm.load", fix="pass lm.Config(...), or the path of a file")
     sizes = config if isinstance(config, Config) else Config.read(config)
     if quantize not in _KINDS:
-        raise InputError(f"quantize={quantize!r} is unknown", fix='pass "int8", "int4" or nothing')
+        what, fix = f"quantize={quantize!r} is unknown", 'pass "int8", "int4" or nothing'
+        raise InputError(what, where="lm.load", fix=fix)
     made = as_target(target)
     if made.kind.name != "llvm":
         what = f"the attention is written for CPUs, but the target is {made.kind.name}"
@@ -155,21 +165,24 @@ class LanguageModel:
             This machine cannot run code for the target.
         """
         most = self.config.max_position_embeddings
-        length = most if length is None else length
-        if not 0 < length <= most or sequences < 1:
-            what = f"{sequences} sequences of {length} tokens were asked for"
-            raise InputError(what, where="session", fix=f"pass 1 to {most} tokens per sequence")
+        length = whole(most if length is None else length, "length", "session", 1, most)
+        sequences = whole(sequences, "sequences", "session", 1)
         shared, size = self.config.num_key_value_heads, self.config.head_dim
         # The kernels count the numbers of a layer's pages in int32.
         if sequences * -(-length // PAGE) * PAGE * 2 * shared * size >= 1 << 31:
             what = f"a cache for {sequences} sequences of {length} tokens is too large"
             raise InputError(what, where="session", fix="start several smaller sessions")
+        with self.one_at_a_time:
+            self._start()
+            return Session(self, self._machine, self._parameters, sequences, length)
+
+    def _start(self) -> None:
+        """Start the virtual machine, if this machine can run the code."""
         if self._machine is None:
             if absent := missing_features(self.target):
                 what = f"this machine cannot run the decoder: it lacks {absent}"
                 raise TargetError(what, where=spelled(self.target), fix="load it without a target")
             self._machine = relax.VirtualMachine(self.vm_executable, tvm.cpu())
-        return Session(self, self._machine, self._parameters, sequences, length)
 
     def generate(
         self,
@@ -210,17 +223,26 @@ class LanguageModel:
             There are no prompts, a prompt is empty, has an unknown token or is too long for the
             cache, or a number is out of range.
         """
-        if not prompts or tokens < 1 or not 0 <= temperature < np.inf:
-            what = f"{len(prompts)} prompts, {tokens} tokens and temperature {temperature}"
-            fix = "pass prompts, at least one token, and a temperature from 0 on"
-            raise InputError(f"nothing can be generated for {what}", where="generate", fix=fix)
+        where, vocabulary = "generate", self.config.vocab_size
+        tokens, seed = whole(tokens, "tokens", where, 1), whole(seed, "seed", where, 0)
+        stop = stop if stop is None else whole(stop, "stop", where, 0, vocabulary - 1)
+        if not isinstance(temperature, Real) or not 0 <= temperature < np.inf:
+            what = f"temperature is {temperature!r}"
+            raise InputError(what, where=where, fix="pass a number from 0 on")
+        if not isinstance(prompts, Sequence | np.ndarray) or not len(prompts):
+            raise InputError("there are no prompts", where=where, fix="pass a list of prompts")
+        prompts = [
+            token_array(prompt, f"prompt {place}", where, vocabulary)
+            for place, prompt in enumerate(prompts)
+        ]
         # The last token is not fed back, so it needs no place in the cache.
         needed = max(map(len, prompts)) + tokens - 1
-        most = self.config.max_position_embeddings if length is None else length
+        most = self.config.max_position_embeddings
+        most = most if length is None else whole(length, "length", where, 1, most)
         if needed > most:
             what = f"a prompt of {max(map(len, prompts))} tokens and {tokens} more need a cache of "
-            fix = "pass shorter prompts or fewer tokens"
-            raise InputError(f"{what}{needed} tokens, but it has {most}", where="generate", fix=fix)
+            fix = "pass shorter prompts, fewer tokens" + (" or a larger length" if length else "")
+            raise InputError(f"{what}{needed} tokens, but it has {most}", where=where, fix=fix)
         random = [np.random.default_rng([seed, place]) for place in range(len(prompts))]
         session = self.session(len(prompts), length or needed)
         made: list[list[int]] = [[] for _ in prompts]
@@ -282,9 +304,7 @@ class Session:
     def drop(self, number: int, count: int) -> None:
         """Remove the last tokens of a sequence; `InputError` if it has fewer, or is unknown."""
         known = self._known(number, "Session.drop")
-        if not 0 <= count <= known:
-            what = f"sequence {number} has {known} tokens, of which {count} cannot be removed"
-            raise InputError(what, where="Session.drop", fix=f"pass a number from 0 to {known}")
+        count = whole(count, f"the tokens to remove of {known}", "Session.drop", 0, known)
         self._pop(self._cache, number, count)
         self._lengths[number] -= count
 
@@ -315,14 +335,17 @@ class Session:
             A sequence is unknown or given twice, has no new tokens, or more than fit; or a token is
             not in the vocabulary. Nothing is appended then.
         """
-        if not numbers or len(numbers) != len(tokens) or len(set(numbers)) != len(numbers):
-            what = f"{len(tokens)} lists of tokens were passed for the sequences {list(numbers)}"
-            raise InputError(what, where="Session.extend", fix="pass one list for each sequence")
         where = "Session.extend"
-        for number, new in zip(numbers, tokens, strict=True):
-            self._checked(number, new, where)
-        lengths = [len(new) for new in tokens]
-        flat = np.concatenate([np.asarray(new, np.int32) for new in tokens])
+        lists = all(isinstance(one, Sequence | np.ndarray) for one in (numbers, tokens))
+        if not lists or not len(numbers) or len(numbers) != len(tokens):
+            what = f"sequences {numbers} and tokens {tokens} do not belong together"
+            raise InputError(what, where=where, fix="pass a list of numbers, and a list for each")
+        new = [self._checked(*pair, where) for pair in zip(numbers, tokens, strict=True)]
+        numbers = [int(number) for number in numbers]
+        if len(set(numbers)) != len(numbers):
+            what = f"a sequence is given twice: {numbers}"
+            raise InputError(what, where=where, fix="pass all new tokens of a sequence at once")
+        lengths, flat = [len(one) for one in new], np.concatenate(new)
         rows = np.cumsum(lengths, dtype=np.int32) - 1
         with self._model.one_at_a_time:
             self._begin(self._cache, Shape([*numbers]), Shape(lengths))
@@ -342,29 +365,22 @@ class Session:
 
     def _known(self, number: int, where: str) -> int:
         """Return the length of a sequence."""
+        number = whole(number, "the number of a sequence", where, 0)
         if number not in self._lengths:
-            was = isinstance(number, int) and 0 <= number < self._next
+            was = number < self._next
             what = f"sequence {number} " + ("was freed already" if was else "does not exist")
             raise InputError(what, where=where, fix="use a number that Session.add returned")
         return self._lengths[number]
 
-    def _checked(self, number: int, new: Sequence[int], where: str) -> None:
-        """Check the new tokens of a sequence."""
-        before, most = self._known(number, where), self._model.config.vocab_size
-        if not len(new):
-            what = f"the prompt of sequence {number} is empty"
-            raise InputError(what, where=where, fix="begin with a token that starts a text")
+    def _checked(self, number: int, tokens: Any, where: str) -> NDArray[np.int32]:
+        """Return the new tokens of a sequence."""
+        before, vocabulary = self._known(number, where), self._model.config.vocab_size
+        new = token_array(tokens, f"the prompt of sequence {number}", where, vocabulary)
         if before + len(new) > self.length:
             what = f"sequence {number} would have {before + len(new)} tokens, but the cache holds "
             fix = "pass fewer tokens, or start a session with a larger length"
             raise InputError(f"{what}{self.length} per sequence", where=where, fix=fix)
-        array = np.asarray(new)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise InputError(f"tokens are {array.dtype}", where=where, fix="pass a list of int")
-        wrong = array[(array < 0) | (array >= most)]
-        if len(wrong):
-            what = f"token {wrong[0]} is unknown"
-            raise InputError(what, where=where, fix=f"pass tokens from 0 to {most - 1}")
+        return new
 
 
 def _in_large_pages(arrays: Sequence[NDArray[Any]]) -> list[Any]:
@@ -384,7 +400,8 @@ def _in_large_pages(arrays: Sequence[NDArray[Any]]) -> list[Any]:
 def _choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:
     """Choose the next token: the most likely one, or a draw."""
     if not np.isfinite(logits).all():
-        raise ModelError("the logits are infinite or not a number", fix="check the weights")
+        what = "the logits are infinite or not a number"
+        raise ModelError(what, where="generate", fix="check the weights")
     if temperature == 0:
         return int(logits.argmax())
     scaled = (logits.astype(np.float64) - logits.max()) / temperature
