@@ -56,6 +56,7 @@ NUMBERS = {
     "float32": np.array([0, -0.0, 1.5, -3, np.inf, -np.inf, np.nan, 3e38, 1e-45], "float32"),
     "float16": np.array([0, -0.0, 1.5, -3, np.inf, -np.inf, np.nan, 6e4, 1e-7], "float16"),
     "int64": np.array([0, 1, -1, 7, 2**62, -(2**63), 2**63 - 1], "int64"),
+    "int32": np.array([0, 1, -1, 7, 2**30, -(2**31), 2**31 - 1], "int32"),
     "int8": np.array([0, 1, -1, 100, -128, 127], "int8"),
     "uint8": np.array([0, 1, 100, 200, 255], "uint8"),
     "bool": np.array([True, False, True], "bool"),
@@ -81,6 +82,11 @@ def test_numpy_computes_what_tvm_computes(dtype: str) -> None:
     made += [op.take(every, relax.const(1, "int64"), 0, "wrap")]
     places = relax.const(np.array([[2], [0]]), "int64")
     made += [op.scatter_nd(every, places, relax.const(x[:2, None], dtype), "update")]
+    if dtype in ("int8", "uint8", "int32"):
+        scales = relax.const(np.linspace(0.001, 3, x.size), "float32")
+        zeros = relax.const(x[::-1].copy() if dtype != "int32" else np.zeros_like(x), dtype)
+        made += [op.dequantize(other, relax.const(0.1, "float32"), relax.const(x[0], dtype), 0)]
+        made += [op.dequantize(every, scales, zeros, axis) for axis in (0, -2)]
     made += [op.bitwise_not(other)] if dtype[-1] in "48" or logical else []
     builder = relax.BlockBuilder()
     with builder.function("main", []):
