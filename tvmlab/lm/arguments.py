@@ -14,7 +14,7 @@ __all__ = ["token_array", "whole"]
 
 
 def whole(value: Any, name: str, where: str, least: int, most: int | None = None) -> int:
-    """Return a whole number; `InputError` if it is none, or is not from `least` to `most`."""
+    """Return a whole number from `least` to `most`; `InputError` for anything else."""
     try:
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:

@@ -57,8 +57,8 @@ def load(
     quantize : str, optional
         ``"int8"`` or ``"int4"`` stores the weights of the products as integers, with one scale per
         group of 32 inputs. Products of at most six rows also round their inputs, to 16 bits with
-        one scale per group, so that logits differ by about 1e-5 of the largest if a text is given
-        in other parts, or beside other texts. By default, the weights stay in float32.
+        one scale per group, so that logits differ by up to about 1e-4 of the largest if a text is
+        given in other parts, or beside other texts. By default, the weights stay in float32.
     target : tvm.target.Target, mapping or str, optional
         A CPU, see `tvmlab.target.as_target`; by default, the host.
 
@@ -241,7 +241,7 @@ class LanguageModel:
         most = most if length is None else whole(length, "length", where, 1, most)
         if needed > most:
             what = f"a prompt of {max(map(len, prompts))} tokens and {tokens} more need a cache of "
-            fix = "pass shorter prompts, fewer tokens" + (" or a larger length" if length else "")
+            fix = "pass shorter prompts, fewer tokens, or a larger length, if the decoder has it"
             raise InputError(f"{what}{needed} tokens, but it has {most}", where=where, fix=fix)
         random = [np.random.default_rng([seed, place]) for place in range(len(prompts))]
         session = self.session(len(prompts), length or needed)
