@@ -64,7 +64,7 @@ def test_tokens_that_are_dropped_leave_no_trace(tiny: lm.LanguageModel) -> None:
         near(got[0], logits(TINY, WEIGHTS, text)[-1])
     near(session.extend([other], [[4]])[0], logits(TINY, WEIGHTS, [*TOKENS[:3], 4])[-1])
     for count in (-1, 19):
-        with pytest.raises(InputError, match=f"tokens to remove of 18 is {count}"):
+        with pytest.raises(InputError, match=rf"(?s)count is {count}\n.* from 0 to 18"):
             session.drop(one, count)
 
 
@@ -163,13 +163,13 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
         ([one], [[3, 97]], "token 97 at place 1 of the prompt of sequence 0 is unknown"),
         ([one], [[-1]], "token -1 at place 0"),
         ([one, two], [[1], [1] * 21], "would have 21 tokens, but the cache holds 20"),
-        ([one], [[0.5]], "the prompt of sequence 0 is no list of whole numbers"),
-        ([one], [1], "the prompt of sequence 0 is no list"),
-        ([one], [[[1], [2, 3]]], "the prompt of sequence 0 is no list"),
-        (one, [1], r"sequences 0 and tokens \[1\] do not belong together"),
-        ([one, one], [[1], [2]], r"a sequence is given twice: \[0, 0\]"),
-        ([one], [[1], [2]], "do not belong together"),
-        ([0.0], [[1]], "the number of a sequence is 0.0"),
+        ([one], [[0.5]], "the prompt of sequence 0 is not a list of integers"),
+        ([one], [1], "the prompt of sequence 0 is not a list"),
+        ([one], [[[1], [2, 3]]], "the prompt of sequence 0 is not a list"),
+        (one, [1], "do not correspond"),
+        ([one, one], [[1], [2]], r"a sequence is listed twice: \[0, 0\]"),
+        ([one], [[1], [2]], "do not correspond"),
+        ([0.0], [[1]], "the sequence is 0.0"),
         ([7], [[1]], "sequence 7 does not exist"),
     ]:
         with pytest.raises(InputError, match=message):
@@ -198,8 +198,8 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
     [
         ([], {}, "there are no prompts"),
         (3, {}, "there are no prompts"),
-        ([1, 2], {}, "prompt 0 is no list of whole numbers"),
-        ([["a"]], {}, "prompt 0 is no list of whole numbers"),
+        ([1, 2], {}, "prompt 0 is not a list of integers"),
+        ([["a"]], {}, "prompt 0 is not a list of integers"),
         ([[1]], {"tokens": 0}, "tokens is 0"),
         ([[1]], {"tokens": 1.5}, "tokens is 1.5"),
         ([[1]], {"temperature": -1.0}, "temperature is -1.0"),

@@ -1,10 +1,10 @@
 """Compute operators of constants in NumPy, call by call.
 
 Upstream's `FoldConstant` compiles a function for every constant expression, and runs it without a
-schedule. Compiling BERT-base took 15 s, 9 of them for its transposed weights; Swin-T took 29 s, 19
-of them for comparisons of a few numbers; an int8 ResNet-50 28 s, 14 of them for its dequantized
-weights. `FoldConstant` runs later, if anything is left: it lowers
-every call to loops first, so that models without constant expressions pay for it as well.
+schedule. BERT-base took 15 s to compile, 9 of them for its transposed weights. Swin-T took 29 s, 19
+of them for comparisons of a few numbers. An int8 ResNet-50 took 28 s, 14 of them for its
+dequantized weights. `FoldConstant` runs later, if anything is left: it lowers every call to loops
+first, so that models without constant expressions pay for it as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of what a caller passes: whole numbers, and lists of tokens."""
+"""Check the integers and the lists of tokens that a caller passes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 
-__all__ = ["token_array", "whole"]
+__all__ = ["integer", "token_array"]
 
 
-def whole(value: Any, name: str, where: str, least: int, most: int | None = None) -> int:
-    """Return a whole number from `least` to `most`; `InputError` for anything else."""
+def integer(value: Any, name: str, where: str, least: int, most: int | None = None) -> int:
+    """Return an integer from `least` to `most`; `InputError` for anything else."""
     try:
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
@@ -22,18 +22,18 @@ def whole(value: Any, name: str, where: str, least: int, most: int | None = None
     if number is None or number < least or (most is not None and number > most):
         what = f"{name} is {value!r}"
         bounds = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise InputError(what, where=where, fix=f"pass a whole number {bounds}")
+        raise InputError(what, where=where, fix=f"pass an integer {bounds}")
     return number
 
 
 def token_array(given: Any, name: str, where: str, vocabulary: int) -> NDArray[np.int32]:
-    """Return a list of tokens as an array; `InputError` if it is empty, or has others."""
+    """Return tokens as an array; `InputError` if it is empty or has an unknown token."""
     try:
         array = np.asarray(given)
     except ValueError:  # lists of different lengths
         array = np.empty((0, 0))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        what = f"{name} is no list of whole numbers"
+        what = f"{name} is not a list of integers"
         raise InputError(what, where=where, fix="pass one list of tokens for each sequence")
     if not array.size:
         fix = "begin with a token that starts a text"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from tvm import te
 from tvm.relax.frontend import nn
 
@@ -30,16 +28,16 @@ class Linear(nn.Module):  # type: ignore[misc]
         if self.scale is None:
             return nn.op.tensor_expr_op(self._product, "product", [x, self.weight])
         count = x.shape[0] if isinstance(x.shape[0], int) else None
-        made = Quantized(self.form, self.outputs, self.inputs).product(count)
+        kernel = Quantized(self.form, self.outputs, self.inputs).product(count)
         out = nn.Tensor.placeholder((x.shape[0], self.outputs), "float32")
-        return nn.op.tensor_ir_op(made, "quantized_product", [x, self.weight, self.scale], out)
+        return nn.op.tensor_ir_op(kernel, "quantized_product", [x, self.weight, self.scale], out)
 
     def _product(self, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
         """Multiply in tiles of tokens, which `tvmlab.schedule.Contraction` schedules."""
         rows, tile = sizes(x.shape)[0], self.form.tile
-        # Memory delivers four streams of weights faster than one.
-        streams = math.gcd(-(-self.outputs // tile), 4)
-        columns, channels = (1, tile * streams) if rows == 1 else (self.form.rows, tile)
+        columns, channels = self.form.rows, tile
+        if rows == 1:
+            columns, channels = 1, tile * self.form.streams(self.outputs)
         sums = contraction(
             x,
             lambda _, o, k: weight(o // tile, k, o % tile),

@@ -83,12 +83,10 @@ class Config:
             if not isinstance(getattr(self, one.name), kinds[str(one.type)])
             or (one.type != "bool" and isinstance(getattr(self, one.name), bool))
         ]
-        if wrong:
-            raise ModelError(wrong[0], where="Config", fix="correct the sizes of the decoder")
         heads, shared = self.num_attention_heads, self.num_key_value_heads
-        if not self.head_dim and heads > 0:
+        if not wrong and not self.head_dim and heads > 0:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
-        wrong = [
+        wrong = wrong or [
             f"{one.name} is {getattr(self, one.name)}"
             for one in fields(self)
             if one.name != "tie_word_embeddings" and not getattr(self, one.name) > 0

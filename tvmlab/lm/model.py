@@ -25,7 +25,7 @@ from ..support import safetensors
 from ..support.host import missing_features
 from ..support.target import as_target, spelled
 from ..support.wording import telling
-from .arguments import token_array, whole
+from .arguments import integer, token_array
 from .kernels import PAGE
 from .llama import Config, Decoder, checked
 from .packing import Format
@@ -165,8 +165,8 @@ class LanguageModel:
             This machine cannot run code for the target.
         """
         most = self.config.max_position_embeddings
-        length = whole(most if length is None else length, "length", "session", 1, most)
-        sequences = whole(sequences, "sequences", "session", 1)
+        length = integer(most if length is None else length, "length", "session", 1, most)
+        sequences = integer(sequences, "sequences", "session", 1)
         shared, size = self.config.num_key_value_heads, self.config.head_dim
         # The kernels count the numbers of a layer's pages in int32.
         if sequences * -(-length // PAGE) * PAGE * 2 * shared * size >= 1 << 31:
@@ -224,8 +224,8 @@ class LanguageModel:
             cache, or a number is out of range.
         """
         where, vocabulary = "generate", self.config.vocab_size
-        tokens, seed = whole(tokens, "tokens", where, 1), whole(seed, "seed", where, 0)
-        stop = stop if stop is None else whole(stop, "stop", where, 0, vocabulary - 1)
+        tokens, seed = integer(tokens, "tokens", where, 1), integer(seed, "seed", where, 0)
+        stop = stop if stop is None else integer(stop, "stop", where, 0, vocabulary - 1)
         if not isinstance(temperature, Real) or not 0 <= temperature < np.inf:
             what = f"temperature is {temperature!r}"
             raise InputError(what, where=where, fix="pass a number from 0 on")
@@ -238,10 +238,10 @@ class LanguageModel:
         # The last token is not fed back, so it needs no place in the cache.
         needed = max(map(len, prompts)) + tokens - 1
         most = self.config.max_position_embeddings
-        most = most if length is None else whole(length, "length", where, 1, most)
+        most = most if length is None else integer(length, "length", where, 1, most)
         if needed > most:
             what = f"a prompt of {max(map(len, prompts))} tokens and {tokens} more need a cache of "
-            fix = "pass shorter prompts, fewer tokens, or a larger length, if the decoder has it"
+            fix = "pass shorter prompts, fewer tokens or a larger length"
             raise InputError(f"{what}{needed} tokens, but it has {most}", where=where, fix=fix)
         random = [np.random.default_rng([seed, place]) for place in range(len(prompts))]
         session = self.session(len(prompts), length or needed)
@@ -304,7 +304,7 @@ class Session:
     def drop(self, number: int, count: int) -> None:
         """Remove the last tokens of a sequence; `InputError` if it has fewer, or is unknown."""
         known = self._known(number, "Session.drop")
-        count = whole(count, f"the tokens to remove of {known}", "Session.drop", 0, known)
+        count = integer(count, "count", "Session.drop", 0, known)
         self._pop(self._cache, number, count)
         self._lengths[number] -= count
 
@@ -338,12 +338,13 @@ class Session:
         where = "Session.extend"
         lists = all(isinstance(one, Sequence | np.ndarray) for one in (numbers, tokens))
         if not lists or not len(numbers) or len(numbers) != len(tokens):
-            what = f"sequences {numbers} and tokens {tokens} do not belong together"
-            raise InputError(what, where=where, fix="pass a list of numbers, and a list for each")
+            what = "the sequences and the lists of tokens do not correspond"
+            fix = "pass a list of sequences, and one list of tokens for each"
+            raise InputError(what, where=where, fix=fix)
         new = [self._checked(*pair, where) for pair in zip(numbers, tokens, strict=True)]
         numbers = [int(number) for number in numbers]
         if len(set(numbers)) != len(numbers):
-            what = f"a sequence is given twice: {numbers}"
+            what = f"a sequence is listed twice: {numbers}"
             raise InputError(what, where=where, fix="pass all new tokens of a sequence at once")
         lengths, flat = [len(one) for one in new], np.concatenate(new)
         rows = np.cumsum(lengths, dtype=np.int32) - 1
@@ -365,10 +366,10 @@ class Session:
 
     def _known(self, number: int, where: str) -> int:
         """Return the length of a sequence."""
-        number = whole(number, "the number of a sequence", where, 0)
+        number = integer(number, "the sequence", where, 0)
         if number not in self._lengths:
-            was = number < self._next
-            what = f"sequence {number} " + ("was freed already" if was else "does not exist")
+            freed = number < self._next
+            what = f"sequence {number} " + ("was freed already" if freed else "does not exist")
             raise InputError(what, where=where, fix="use a number that Session.add returned")
         return self._lengths[number]
 

@@ -8,6 +8,7 @@ tiles read them, so that one copy serves prompts and single tokens. Integers are
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,14 @@ class Format:
         """Outputs of a block: two vectors."""
         return 2 * self.machine.lanes("float32")
 
+    def blocks(self, outputs: int) -> int:
+        """Return the number of blocks that hold a weight."""
+        return -(-outputs // self.tile)
+
+    def streams(self, outputs: int) -> int:
+        """Return how many blocks to read at once: memory is faster with up to four streams."""
+        return math.gcd(self.blocks(outputs), 4)
+
     @property
     def bits(self) -> int:
         """Bits of a weight, if it is quantized."""
@@ -69,7 +78,7 @@ class Format:
 
     def shapes(self, outputs: int, inputs: int) -> list[tuple[tuple[int, ...], str]]:
         """Return the shapes and dtypes of the arrays that hold a weight."""
-        blocks = -(-outputs // self.tile)
+        blocks = self.blocks(outputs)
         if self.kind == "float32":
             return [((blocks, inputs, self.tile), "float32")]
         words, scales = inputs // self.word, inputs // GROUP
@@ -78,7 +87,7 @@ class Format:
     def pack(self, weight: NDArray[np.float32]) -> list[NDArray[Any]]:
         """Return the arrays that hold a weight ``[outputs, inputs]``."""
         outputs, inputs = weight.shape
-        blocks = -(-outputs // self.tile)
+        blocks = self.blocks(outputs)
         whole = np.zeros((blocks * self.tile, inputs), np.float32)
         whole[:outputs] = weight
         blocked = whole.reshape(blocks, self.tile, inputs).transpose(0, 2, 1)

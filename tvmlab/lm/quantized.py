@@ -26,17 +26,17 @@ from .packing import GROUP, Format
 
 __all__ = ["Quantized"]
 
-# Bits of an input, and by how many bits words are shifted so that masks find pairs in both halves.
+# Bits of a rounded input. The masks select the low byte of each half of a word, after these shifts.
 _HALF, _SHIFTS = 16, (0, 8)
 # How many words lie between a word and the one that is fetched with it: 8 KiB hide the memory's
 # latency, and 2 to 32 KiB take about the same time.
 _AHEAD = 2048
-# The tokens whose inputs are rounded, because that takes less time than to convert the weights.
+# Up to this number of tokens, rounding the inputs takes less time than converting the weights.
 _FEW = 6
 # The largest 16-bit integer.
 _LARGEST = 32_767.0
-# A group whose largest number is below `_SMALL` counts as zero, and as not a number if the sum of
-# its sizes is above `_HUGE`.
+# A group whose largest absolute value is below `_SMALL` counts as zero. If the sum of its absolute
+# values is above `_HUGE`, the results are NaN.
 _SMALL, _HUGE = 1e-30, 3e38
 
 
@@ -86,9 +86,9 @@ class Quantized:
         dot = form.machine.dot16
         lanes = dot.lanes if dot else form.machine.lanes("int32")
         words, positions = GROUP // form.word, 8 // form.bits
-        # 8-bit weights are bound by the memory, which delivers four streams faster than one.
-        blocks = -(-self.outputs // tile)
-        streams = math.gcd(blocks, 4) if form.bits == 8 else 1
+        # A product with 8-bit weights is memory-bound; 4-bit weights are prefetched instead.
+        blocks = form.blocks(self.outputs)
+        streams = form.streams(self.outputs) if form.bits == 8 else 1
         rounded, units, first = self._rounded(x, tokens)
         with T.parallel(0, blocks // streams) as index, T.serial(0, tokens) as token:
             mine = [index * streams + stream for stream in range(streams)]
@@ -123,9 +123,9 @@ class Quantized:
                             tirx.shift_right(part[o], T.int32(form.bits * position))
                             for position, part in enumerate(parts)
                         ]
-                        whole = tirx.Cast("float32", functools.reduce(operator.add, shifted))
+                        product = tirx.Cast("float32", functools.reduce(operator.add, shifted))
                         unit = _bfloat(scale[block, group, o]) * units[token, group]
-                        T.buffer_store(total, total[o] + whole * unit, [o])
+                        T.buffer_store(total, total[o] + product * unit, [o])
             for block, total in zip(mine, totals, strict=True):
                 with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
                     T.buffer_store(out, total[o], [token, block * tile + o])
@@ -136,7 +136,7 @@ class Quantized:
         # Half of the cache: the inputs and the results need it, too.
         most = form.machine.l2 // 2 // (4 * tile * GROUP) * GROUP
         depth = min(self.inputs, max(GROUP, most))
-        with T.parallel(0, -(-self.outputs // tile)) as block:
+        with T.parallel(0, form.blocks(self.outputs)) as block:
             floats, sums = allocate(depth * tile), allocate(rows * tile)
             columns = tirx.min(tile, self.outputs - block * tile)
             with T.serial(0, -(-self.inputs // depth)) as part:
@@ -163,10 +163,10 @@ class Quantized:
                                 T.buffer_store(sums, more, [row * tile + o])
                     for row, place in enumerate(places):
                         with T.If(place < tokens), T.Then(), T.serial(0, columns) as o:
-                            result = out[place, block * tile + o]
-                            before = tirx.Select(part > 0, result, T.float32(0))
-                            whole = before + sums[row * tile + o]
-                            T.buffer_store(out, whole, [place, block * tile + o])
+                            before = out[place, block * tile + o]
+                            before = tirx.Select(part > 0, before, T.float32(0))
+                            result = before + sums[row * tile + o]
+                            T.buffer_store(out, result, [place, block * tile + o])
 
     def _number(self, word: Any, k: int) -> Any:
         """Return weight `k` of a word, with its sign, as float32."""
@@ -192,8 +192,8 @@ class Quantized:
     def _rounded(self, x: Any, tokens: Any) -> tuple[Any, Any, Any]:
         """Round the inputs to 16 bits; return them, their scales, and the first sum of each group.
 
-        The first sum undoes what was added to the weights. The scale of a group is not a number if
-        one of its numbers is not finite, or if the sum of their sizes overflows.
+        The first sum undoes what was added to the weights. The scale of a group is NaN if one of
+        its inputs is not finite, or if the sum of their absolute values overflows.
         """
         groups, lanes = self.inputs // GROUP, self.form.machine.lanes("float32")
         many = tokens if isinstance(tokens, int) else _FEW
@@ -229,8 +229,8 @@ class Quantized:
                     near = tirx.max(tirx.min(near, T.float32(_LARGEST)), T.float32(-_LARGEST))
                     T.buffer_store(total, total[i] + near, [i])
                     T.buffer_store(rounded, tirx.Cast("int16", near), [token, at])
-            whole = tirx.Cast("int32", joined(total, operator.add))
-            T.buffer_store(first, whole * -self.form.zero, [token, group])
+            summed = tirx.Cast("int32", joined(total, operator.add))
+            T.buffer_store(first, summed * -self.form.zero, [token, group])
         return rounded, units, first
 
 
