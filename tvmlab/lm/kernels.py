@@ -2,8 +2,8 @@
 
 TVM's own functions for CPUs have the same parameters, but compute one number at a time on one
 thread. Here, a thread has one key-value head of one sequence, and reads its keys and values once
-for all query heads that share them. A page stores its keys transposed, so that a vector has one
-number of each of its tokens.
+for all query heads that share them. A page stores its keys in transposed tiles, so that a vector
+has one number of each of a tile's tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from ..schedule.rebuild import replaced
 
 __all__ = ["PAGE", "Attention", "allocate", "fill"]
 
-#: Tokens of a page of the cache.
-PAGE = 16
+#: Tokens of a page of the cache. The memory is fastest if a head's keys in a page are many.
+PAGE = 64
+#: Tokens whose scores are computed together.
+_TILE = 16
 _LOWEST = -1e30
 
 
@@ -126,8 +128,8 @@ class Attention:
         return _function("copy", body)
 
     def _key(self, i: Any, t: Any) -> tuple[Any, Any]:
-        """Return the place of a key's number in its page, whose keys are stored transposed."""
-        place = i * PAGE + t
+        """Return the place of a key's number in its page, where tiles of keys are transposed."""
+        place = (tirx.floordiv(t, _TILE) * self.size + i) * _TILE + tirx.floormod(t, _TILE)
         return tirx.floordiv(place, self.size), tirx.floormod(place, self.size)
 
     def decode(self) -> tirx.PrimFunc:
@@ -185,14 +187,14 @@ class Attention:
                 b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
                 length = begin[b + 1] - begin[b]
                 scores = self._scores(length)
-                rows = tirx.ceildiv(length, PAGE) * PAGE * self.size
+                rows = tirx.ceildiv(length, _TILE) * _TILE * self.size
                 turned = T.alloc_buffer((rows,), "float32", layout=None)
 
-                def place(page: Any, i: Any, t: Any) -> Any:
-                    return (page * self.size + i) * PAGE + t
+                def place(tile: Any, i: Any, t: Any) -> Any:
+                    return (tile * self.size + i) * _TILE + t
 
                 with T.serial(0, length) as t, T.serial(0, self.size) as i:
-                    to = place(tirx.floordiv(t, PAGE), i, tirx.floormod(t, PAGE))
+                    to = place(tirx.floordiv(t, _TILE), i, tirx.floormod(t, _TILE))
                     T.buffer_store(turned, k[begin[b] + t, h, i], [to])
                 with T.serial(0, start[b + 1] - start[b]) as i:
                     row, after = start[b] + i, length - (start[b + 1] - start[b]) + i + 1
@@ -204,7 +206,7 @@ class Attention:
                         h,
                         limit,
                         lambda *at: turned[place(*at)],
-                        lambda page, t, i: v[begin[b] + page * PAGE + t, h, i],
+                        lambda tile, t, i: v[begin[b] + tile * _TILE + t, h, i],
                         scores,
                         scale,
                         out,
@@ -236,23 +238,29 @@ class Attention:
         return out, lse, scale[-1], mask
 
     def _read(self, pages: Any, first: Any, table: Any, last: Any, b: Any, h: Any) -> Any:
-        """Return a sequence's length, and how to read its keys and values."""
+        """Return a sequence's length, and how to read the keys and values of a tile."""
         many = first[b + 1] - first[b]
         length = tirx.Select(many > 0, (many - 1) * PAGE + last[b], 0)
 
-        def key(page: Any, i: Any, t: Any) -> Any:
-            return pages[table[first[b] + page], 0, h, *self._key(i, t)]
+        def place(tile: Any, t: Any) -> tuple[Any, Any]:
+            page, part = tirx.floordiv(tile, PAGE // _TILE), tirx.floormod(tile, PAGE // _TILE)
+            return table[first[b] + page], part * _TILE + t
 
-        def value(page: Any, t: Any, i: Any) -> Any:
-            return pages[table[first[b] + page], 1, h, t, i]
+        def key(tile: Any, i: Any, t: Any) -> Any:
+            page, slot = place(tile, t)
+            return pages[page, 0, h, *self._key(i, slot)]
+
+        def value(tile: Any, t: Any, i: Any) -> Any:
+            page, slot = place(tile, t)
+            return pages[page, 1, h, slot, i]
 
         return length, key, value
 
     def _scores(self, length: Any) -> Any:
         """Allocate the scores of the query heads that share a key-value head."""
         # TVM allocates before it binds variables, so that `length` must not be one.
-        group = self.heads // self.kv_heads
-        shape = (group, tirx.ceildiv(length, PAGE) * PAGE)
+        # The tiles come first: with them last, each place would depend on `length`.
+        shape = (tirx.ceildiv(length, _TILE), self.heads // self.kv_heads, _TILE)
         return T.alloc_buffer(shape, "float32", layout=None)
 
     def _attend(
@@ -273,49 +281,49 @@ class Attention:
         """Attend from one token to `limit` keys, with the query heads that share a head.
 
         Pages can be anywhere in memory, where the processor cannot predict the next one. Therefore
-        each page fetches it.
+        each tile fetches the next.
         """
         group, size = self.heads // self.kv_heads, self.size
         lanes = math.gcd(size, self.machine.lanes("float32"))
         # All but a few registers, which hold a value and the scores, are for sums.
         few = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
-        part, most, total = (allocate(count) for count in (2 * group * PAGE, group * PAGE, PAGE))
+        part, most, total = (allocate(count) for count in (2 * group * _TILE, group * _TILE, _TILE))
         sums, inverse, highest = allocate(group * size), allocate(group), allocate(1)
-        fill(most, group * PAGE, _float(_LOWEST))
-        pages = tirx.ceildiv(limit, PAGE)
-        with T.serial(0, pages) as page:
-            after = T.bind(tirx.min(page + 1, pages - 1))
-            fill(part, 2 * group * PAGE, _float(0))
+        fill(most, group * _TILE, _float(_LOWEST))
+        tiles = tirx.ceildiv(limit, _TILE)
+        with T.serial(0, tiles) as tile:
+            after = T.bind(tirx.min(tile + 1, tiles - 1))
+            fill(part, 2 * group * _TILE, _float(0))
             # Even and odd numbers apart, because each sum waits for the one before.
             with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd:
                 i = half * 2 + odd
                 if paged:
                     T.evaluate(fetch(key(after, i, 0)))
                 with T.unroll(0, group) as g:
-                    first = (odd * group + g) * PAGE
-                    with T.vectorized(0, PAGE) as t:
-                        more = q[row, h * group + g, i] * key(page, i, t)
+                    first = (odd * group + g) * _TILE
+                    with T.vectorized(0, _TILE) as t:
+                        more = q[row, h * group + g, i] * key(tile, i, t)
                         T.buffer_store(part, part[first + t] + more, [first + t])
             with T.unroll(0, group) as g:
-                with T.vectorized(0, PAGE) as t:
-                    place = g * PAGE + t
-                    score = (part[place] + part[group * PAGE + place]) * scale
-                    score = tirx.Select(page * PAGE + t < limit, score, _float(_LOWEST))
-                    T.buffer_store(scores, score, [g, page * PAGE + t])
-                with T.vectorized(0, PAGE) as t:
-                    place = g * PAGE + t
-                    score = tirx.max(most[place], scores[g, page * PAGE + t])
+                with T.vectorized(0, _TILE) as t:
+                    place = g * _TILE + t
+                    score = (part[place] + part[group * _TILE + place]) * scale
+                    score = tirx.Select(tile * _TILE + t < limit, score, _float(_LOWEST))
+                    T.buffer_store(scores, score, [tile, g, t])
+                with T.vectorized(0, _TILE) as t:
+                    place = g * _TILE + t
+                    score = tirx.max(most[place], scores[tile, g, t])
                     T.buffer_store(most, score, [place])
         with T.serial(0, group) as g:
             T.buffer_store(highest, _float(_LOWEST), [0])
-            with T.serial(0, PAGE) as t:
-                T.buffer_store(highest, tirx.max(highest[0], most[g * PAGE + t]), [0])
-            fill(total, PAGE, _float(0))
-            with T.serial(0, pages) as page:
-                _exponential(scores, lambda t: (g, page * PAGE + t), highest[0])
-                with T.vectorized(0, PAGE) as t:
-                    T.buffer_store(total, total[t] + scores[g, page * PAGE + t], [t])
-            with T.serial(1, PAGE) as t:
+            with T.serial(0, _TILE) as t:
+                T.buffer_store(highest, tirx.max(highest[0], most[g * _TILE + t]), [0])
+            fill(total, _TILE, _float(0))
+            with T.serial(0, tiles) as tile:
+                _exponential(scores, lambda t: (tile, g, t), highest[0])
+                with T.vectorized(0, _TILE) as t:
+                    T.buffer_store(total, total[t] + scores[tile, g, t], [t])
+            with T.serial(1, _TILE) as t:
                 T.buffer_store(total, total[0] + total[t], [0])
             # Without any key, the results are zero.
             whole = tirx.Select(limit > 0, total[0], _float(1))
@@ -323,9 +331,9 @@ class Attention:
             log = (highest[0] + tirx.log(whole)) * _float(math.log2(math.e))
             T.buffer_store(lse, log, [row, h * group + g])
         fill(sums, group * size, _float(0))
-        with T.serial(0, pages) as page:
-            count = T.bind(tirx.min(PAGE, limit - page * PAGE))
-            after = T.bind(tirx.min(page + 1, pages - 1))
+        with T.serial(0, tiles) as tile:
+            count = T.bind(tirx.min(_TILE, limit - tile * _TILE))
+            after = T.bind(tirx.min(tile + 1, tiles - 1))
             # The sums of a few vectors stay in registers.
             with T.unroll(0, size // lanes // few) as chunk, T.serial(0, count) as t:
                 start = chunk * few * lanes
@@ -333,7 +341,7 @@ class Attention:
                     T.evaluate(fetch(value(after, t, start + line)))
                 with T.unroll(0, few) as c, T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
                     place = start + c * lanes + i
-                    more = scores[g, page * PAGE + t] * value(page, t, place)
+                    more = scores[tile, g, t] * value(tile, t, place)
                     T.buffer_store(sums, sums[g * size + place] + more, [g * size + place])
         with T.serial(0, group) as g, T.vectorized(0, size) as i:
             T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
@@ -355,16 +363,16 @@ def fill(buffer: Any, count: int, value: Any) -> None:
 
 
 def _exponential(scores: Any, place: Callable[[Any], Any], highest: Any) -> None:
-    """Replace the scores of a page by the exponentials of their distance to the highest one."""
+    """Replace the scores of a tile by the exponentials of their distance to the highest one."""
     lane, buffers = tirx.Var("lane", "int32"), list[Any]()
     value = tirx.exp(tirx.BufferLoad(scores, [*place(lane)]) - highest)
-    made = stores(tirx.BufferStore(scores, value, [*place(lane)]), PAGE, lane, buffers)
+    made = stores(tirx.BufferStore(scores, value, [*place(lane)]), _TILE, lane, buffers)
     for buffer in buffers:
         T.add_to_parent(tirx.AllocBuffer(buffer))
     for each in made:
         own = tirx.Var("lane", "int32")
         body = replaced(each, [(lane, own)])
-        T.add_to_parent(tirx.For(own, 0, PAGE, tirx.ForKind.VECTORIZED, body))
+        T.add_to_parent(tirx.For(own, 0, _TILE, tirx.ForKind.VECTORIZED, body))
 
 
 class _Function:

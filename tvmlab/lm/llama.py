@@ -30,7 +30,7 @@ from tvm.relax.frontend.nn.llm.kv_cache import (
 )
 
 from ..errors import ModelError
-from .kernels import Attention
+from .kernels import PAGE, Attention
 from .linear import Linear
 from .packing import Format
 
@@ -303,7 +303,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
             added(attention.rotate(), "lm_rotate"),
             added(attention.copy(), "lm_copy"),
             added(_kv_cache_debug_get_kv(layers, shared, size, "float32"), "lm_debug"),
-            added(_compact_kv_copy_cpu(shared, size, "float32"), "lm_compact"),
+            added(_compact_kv_copy_cpu(shared, size, "float32", PAGE), "lm_compact"),
         ]
         name = "vm.builtin.paged_attention_kv_cache_create"
         made = relax.call_pure_packed(name, *arguments, ty_args=relax.AnyType())
