@@ -34,8 +34,9 @@ KINDS = {"tvmlab": None, "tvmlab int8": "int8", "tvmlab int4": "int4"}
 #: The process that measures the memory's bandwidth, in turns with the candidates.
 MEMORY = "memory"
 SHORT, LONG, PROMPT = 100, 2_000, 128
-#: Largest difference of a logit from PyTorch's, relative to the largest logit.
-ERROR = 1e-4
+#: Largest difference of a logit from PyTorch's, relative to the largest logit. Weights of 8 and 4
+#: bits are other weights, which change random logits by 0.03 and 0.4; wrong products by about 1.
+ERROR, ROUNDED = 1e-4, {"tvmlab int8": 0.05, "tvmlab int4": 0.6}
 
 
 def language(_name: str, rounds: int) -> dict[str, float]:
@@ -72,7 +73,7 @@ def raced(names: list[str], prepare: Any, rounds: int) -> tuple[Any, int]:
         moved, expected = made.pop(MEMORY, 0), made[names[-1]]
         for name, got in made.items():
             error = float(np.abs(got - expected).max() / np.abs(expected).max())
-            assert error < ERROR or KINDS.get(name), f"{name}: relative error {error:.1e}"
+            assert error < ROUNDED.get(name, ERROR), f"{name}: relative error {error:.1e}"
         if prepare is at_both_lengths:
             turns = {key: partial(processes[0].do, turn, key) for key in ("short", "long")}
         else:

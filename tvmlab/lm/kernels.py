@@ -281,7 +281,7 @@ class Attention:
         """Attend from one token to `limit` keys, with the query heads that share a head.
 
         Pages can be anywhere in memory, where the processor cannot predict the next one. Therefore
-        each tile fetches the next.
+        each tile fetches the second one after it.
         """
         group, size = self.heads // self.kv_heads, self.size
         lanes = math.gcd(size, self.machine.lanes("float32"))
@@ -292,7 +292,7 @@ class Attention:
         fill(most, group * _TILE, _float(_LOWEST))
         tiles = tirx.ceildiv(limit, _TILE)
         with T.serial(0, tiles) as tile:
-            after = T.bind(tirx.min(tile + 1, tiles - 1))
+            after = T.bind(tirx.min(tile + 2, tiles - 1))
             fill(part, 2 * group * _TILE, _float(0))
             # Even and odd numbers apart, because each sum waits for the one before.
             with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd:
@@ -333,12 +333,14 @@ class Attention:
         fill(sums, group * size, _float(0))
         with T.serial(0, tiles) as tile:
             count = T.bind(tirx.min(_TILE, limit - tile * _TILE))
-            after = T.bind(tirx.min(tile + 1, tiles - 1))
+            after = T.bind(tirx.min(tile + 2, tiles - 1))
             # The sums of a few vectors stay in registers.
             with T.unroll(0, size // lanes // few) as chunk, T.serial(0, count) as t:
                 start = chunk * few * lanes
                 for line in range(0, few * lanes if paged else 0, LINE):
-                    T.evaluate(fetch(value(after, t, start + line)))
+                    # In the order of the memory, unlike the sums.
+                    ahead = (chunk * _TILE + t) * few * lanes + line
+                    T.evaluate(fetch(value(after, ahead // size, ahead % size)))
                 with T.unroll(0, few) as c, T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
                     place = start + c * lanes + i
                     more = scores[tile, g, t] * value(tile, t, place)
