@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import inspect
 import os
 import secrets
 import signal
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -64,6 +66,16 @@ def _getmodule_of_files(of: object, file: str | None = None) -> ModuleType | Non
 
 
 inspect.getmodule = _getmodule_of_files
+
+
+def pytest_runtest_setup() -> None:
+    """Let PyTorch ask for the operators of its C++ code once, and not 50 times per export.
+
+    It asks for each library, twice. This takes half the time of the import of a small network.
+    """
+    module = sys.modules.get("torch._export.utils")
+    if module and not hasattr(module._materialize_cpp_cia_ops, "cache_info"):
+        module._materialize_cpp_cia_ops = functools.cache(module._materialize_cpp_cia_ops)
 
 # `make referee` runs these, which take half an hour.
 collect_ignore = ["referee"]
