@@ -145,12 +145,18 @@ def step_after(session: lm.Session, before: list[int], last: int) -> Any:
 
 def at_both_lengths(_runtime: str) -> np.ndarray:
     """Prepare steps after a short and a long text with the same model."""
-    session = lm.load(weights(), SIZES).session(2)
+    model = lm.load(weights(), SIZES)
+    session = model.session(2)
     for key, length in (("short", SHORT), ("long", LONG)):
         *before, last = tokens(length + 1)
         step = step_after(session, before, last)
         result = step()
         TURNS[key] = timed(step)
+    # Attention to the cache is other code than attention within a prompt.
+    prompt = model.session()
+    expected = prompt.extend([prompt.add()], [tokens(LONG + 1)])
+    error = float(np.abs(result - expected).max() / np.abs(expected).max())
+    assert error < ERROR, f"after {LONG} tokens: relative error {error:.1e}"
     return result
 
 

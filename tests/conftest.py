@@ -77,6 +77,7 @@ def pytest_runtest_setup() -> None:
     if module and not hasattr(module._materialize_cpp_cia_ops, "cache_info"):
         module._materialize_cpp_cia_ops = functools.cache(module._materialize_cpp_cia_ops)
 
+
 # `make referee` runs these, which take half an hour.
 collect_ignore = ["referee"]
 

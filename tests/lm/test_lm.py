@@ -85,6 +85,35 @@ def test_sequences_of_different_lengths_share_a_batch(tiny: lm.LanguageModel) ->
         near(row, logits(TINY, WEIGHTS, text)[-1])
 
 
+def test_pages_of_a_sequence_can_be_anywhere(tiny: lm.LanguageModel) -> None:
+    texts, session = [TOKENS[:150], TOKENS[80:220]], tiny.session(2, 200)
+    numbers, done = [session.add(), session.add()], [0, 0]
+    for which, count in ((0, 60), (1, 60), (0, 10), (1, 9), (0, 60), (1, 60), (0, 1), (1, 1)):
+        new = texts[which][done[which] : done[which] + count]
+        got = session.extend([numbers[which]], [new])
+        done[which] += count
+        near(got[0], logits(TINY, WEIGHTS, texts[which][: done[which]])[-1])
+
+
+def test_an_interrupted_step_leaves_no_trace(
+    tiny: lm.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = tiny.session()
+    one = session.add()
+    session.extend([one], [TOKENS[:70]])
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for name, new in (("_run", TOKENS[70:80]), ("_end", TOKENS[70:71])):
+        with monkeypatch.context() as patch:
+            patch.setattr(session, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.extend([one], [new])
+        assert session.tokens(one) == 70
+    near(session.extend([one], [TOKENS[70:75]])[0], logits(TINY, WEIGHTS, TOKENS[:75])[-1])
+
+
 @pytest.mark.parametrize(("kind", "bits"), [("int8", 8), ("int4", 4)])
 def test_quantized_weights_are_the_float_weights_that_they_stand_for(kind: str, bits: int) -> None:
     model = lm.load(WEIGHTS, TINY, quantize=kind)
@@ -238,6 +267,7 @@ def test_a_file_and_its_configuration(tmp_path: Path, tiny: lm.LanguageModel) ->
         ({"rope_scaling": {"rope_type": "llama3"}}, "rope_type is 'llama3'"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_type is 'linear'"),
         ({"rope_scaling": {"factor": 2}}, "rope_type is None"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
         ({"hidden_size": 96.0}, "hidden_size is 96.0, not of type int"),
         ({"vocab_size": True}, "vocab_size is True, not of type int"),
         ({"vocab_size": None}, "vocab_size is missing"),

@@ -24,9 +24,10 @@ from ..schedule.machine import Machine
 from ..schedule.prefetch import LINE, fetch
 from ..schedule.rebuild import replaced
 
-__all__ = ["PAGE", "Attention", "allocate", "fill"]
+__all__ = ["PAGE", "Attention", "allocate", "fill", "function", "tensor"]
 
-#: Tokens of a page of the cache. The memory is fastest if a head's keys in a page are many.
+#: Tokens of a page of the cache. A head's keys in a page lie together, and long runs are read
+#: faster; but a sequence leaves a part of its last page empty.
 PAGE = 64
 #: Tokens whose scores are computed together.
 _TILE = 16
@@ -35,6 +36,15 @@ _LOWEST = -1e30
 
 def _float(value: float) -> Any:
     return tirx.const(value, "float32")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """How to read a number of a key or of a value in a tile of tokens."""
+
+    key: Callable[[Any, Any, Any], Any]  # of the tile, the number and the token
+    value: Callable[[Any, Any, Any], Any]  # of the tile, the token and the number
+    paged: bool
 
 
 @dataclass(frozen=True)
@@ -63,17 +73,17 @@ class Attention:
         """Return the function that splits queries, keys and values, and rotates the first two."""
         half, heads = self.size // 2, self.heads + self.kv_heads
 
-        def body(build: _Function) -> None:
+        def body() -> None:
             tokens = T.int32()
-            whole = build.tensor("qkv", (tokens, heads + self.kv_heads, self.size))
-            position = build.tensor("position", (tokens,), "int32")
+            whole = tensor("qkv", (tokens, heads + self.kv_heads, self.size))
+            position = _integers("position", tokens)
             outputs = [
-                build.tensor(name, (tokens, count, self.size))
+                tensor(name, (tokens, count, self.size))
                 for name, count in zip(
                     "qkv", [self.heads, self.kv_heads, self.kv_heads], strict=True
                 )
             ]
-            build.scalar("apply", "int64")
+            scalar("apply", "int64")
             with T.parallel(0, tokens) as row:
                 angle = allocate(2 * half)
                 with T.serial(0, half) as i:
@@ -95,16 +105,16 @@ class Attention:
                 with T.serial(0, self.kv_heads) as h, T.vectorized(0, self.size) as i:
                     T.buffer_store(outputs[2], whole[row, heads + h, i], [row, h, i])
 
-        return _function("rotate", body)
+        return function(body)
 
     def append(self) -> tirx.PrimFunc:
         """Return the function that writes keys and values to their places in the pages."""
 
-        def body(build: _Function) -> None:
+        def body() -> None:
             tokens = T.int32()
-            pages = self._pages(build)
-            k, v = (build.tensor(name, (tokens, self.kv_heads, self.size)) for name in "kv")
-            place = build.tensor("place", (tokens,), "int32")
+            pages = self._pages()
+            k, v = (tensor(name, (tokens, self.kv_heads, self.size)) for name in "kv")
+            place = _integers("place", tokens)
             with T.serial(0, tokens) as row, T.serial(0, self.kv_heads) as h:
                 page, slot = tirx.floordiv(place[row], PAGE), tirx.floormod(place[row], PAGE)
                 with T.serial(0, self.size) as i:
@@ -112,20 +122,7 @@ class Attention:
                 with T.vectorized(0, self.size) as i:
                     T.buffer_store(pages, v[row, h, i], [page, 1, h, slot, i])
 
-        return _function("append", body)
-
-    def copy(self) -> tirx.PrimFunc:
-        """Return the function that copies a page; its tokens after `count` are overwritten."""
-
-        def body(build: _Function) -> None:
-            pages = self._pages(build)
-            source, target = (build.scalar(name, "int64") for name in ("source", "target"))
-            build.scalar("count", "int64")
-            with T.grid(2, self.kv_heads, PAGE) as (which, h, t), T.vectorized(0, self.size) as i:
-                place = [which, h, t, i]
-                T.buffer_store(pages, pages[source, *place], [target, *place])
-
-        return _function("copy", body)
+        return function(body)
 
     def _key(self, i: Any, t: Any) -> tuple[Any, Any]:
         """Return the place of a key's number in its page, where tiles of keys are transposed."""
@@ -134,108 +131,79 @@ class Attention:
 
     def decode(self) -> tirx.PrimFunc:
         """Return the attention of one new token per sequence to all pages of the sequence."""
-
-        def body(build: _Function) -> None:
-            batch = T.int32()
-            q = build.tensor("q", (batch, self.heads, self.size))
-            pages, first, table, last = self._paged(build, batch)
-            build.tensor("rotated", (batch,), "int32")
-            out, lse, scale, _ = self._results(build, batch)
-            with T.parallel(0, batch * self.kv_heads) as index:
-                b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
-                length, key, value = self._read(pages, first, table, last, b, h)
-                scores = self._scores(length)
-                limit = T.bind(length)
-                self._attend(build, q, b, h, limit, key, value, scores, scale, out, lse)
-
-        return _function("decode_attention", body)
+        return self._to_pages(single=True)
 
     def cross(self) -> tirx.PrimFunc:
         """Return the attention of several new tokens per sequence to the pages before them."""
+        return self._to_pages(single=False)
 
-        def body(build: _Function) -> None:
-            batch, tokens = T.int32(), T.int32()
-            q = build.tensor("q", (tokens, self.heads, self.size))
-            start = build.tensor("start", (batch + 1,), "int32")
-            pages, first, table, last = self._paged(build, batch)
-            build.tensor("rotated", (tokens,), "int32")
-            out, lse, scale, causal = self._results(build, tokens, causal=True)
+    def _to_pages(self, single: bool) -> tirx.PrimFunc:
+        def body() -> None:
+            batch = T.int32()
+            tokens = batch if single else T.int32()
+            q = tensor("q", (tokens, self.heads, self.size))
+            start = None if single else _integers("start", batch + 1)
+            pages = self._pages()
+            first = _integers("first", batch + 1)
+            table = _integers("table", T.int32())
+            last = _integers("last", batch)
+            _integers("offset", batch)
+            _integers("rotated", tokens)
+            out, lse, scale = self._results(tokens, causal=not single)
             with T.parallel(0, batch * self.kv_heads) as index:
                 b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
-                length, key, value = self._read(pages, first, table, last, b, h)
+                length, read = self._read(pages, first, table, last, b, h)
                 scores = self._scores(length)
-                with T.serial(0, start[b + 1] - start[b]) as i:
-                    row, after = start[b] + i, length - (start[b + 1] - start[b]) + i + 1
-                    limit = T.bind(tirx.Select(causal > 0, after, length))
-                    self._attend(build, q, row, h, limit, key, value, scores, scale, out, lse)
+                limit = T.bind(length)
+                begin = b if start is None else start[b]
+                with T.serial(0, 1 if start is None else start[b + 1] - begin) as i:
+                    self._attend(q, begin + i, h, limit, read, scores, scale, out, lse)
 
-        return _function("cross_attention", body)
+        return function(body)
 
     def within(self) -> tirx.PrimFunc:
         """Return the attention of new tokens to those of the same sequence that are new, too."""
 
-        def body(build: _Function) -> None:
-            batch, tokens, keys = T.int32(), T.int32(), T.int32()
-            q = build.tensor("q", (tokens, self.heads, self.size))
-            start = build.tensor("start", (batch + 1,), "int32")
-            k, v = (build.tensor(name, (keys, self.kv_heads, self.size)) for name in "kv")
-            begin = build.tensor("begin", (batch + 1,), "int32")
-            build.tensor("rotated", (tokens,), "int32")
-            build.tensor("offset", (batch,), "int32")
-            out, lse, scale, causal = self._results(build, tokens, causal=True)
+        def body() -> None:
+            batch, tokens = T.int32(), T.int32()
+            q = tensor("q", (tokens, self.heads, self.size))
+            start = _integers("start", batch + 1)
+            k, v = (tensor(name, (tokens, self.kv_heads, self.size)) for name in "kv")
+            _integers("start_of_keys", batch + 1)  # the same
+            _integers("rotated", tokens)
+            _integers("offset", batch)
+            out, lse, scale = self._results(tokens, causal=True)
             with T.parallel(0, batch * self.kv_heads) as index:
                 b, h = tirx.floordiv(index, self.kv_heads), tirx.floormod(index, self.kv_heads)
-                length = begin[b + 1] - begin[b]
+                length = start[b + 1] - start[b]
                 scores = self._scores(length)
-                rows = tirx.ceildiv(length, _TILE) * _TILE * self.size
-                turned = T.alloc_buffer((rows,), "float32", layout=None)
-
-                def place(tile: Any, i: Any, t: Any) -> Any:
-                    return (tile * self.size + i) * _TILE + t
-
+                shape = (tirx.ceildiv(length, _TILE), self.size, _TILE)
+                turned = T.alloc_buffer(shape, "float32", layout=None)
                 with T.serial(0, length) as t, T.serial(0, self.size) as i:
-                    to = place(tirx.floordiv(t, _TILE), i, tirx.floormod(t, _TILE))
-                    T.buffer_store(turned, k[begin[b] + t, h, i], [to])
-                with T.serial(0, start[b + 1] - start[b]) as i:
-                    row, after = start[b] + i, length - (start[b + 1] - start[b]) + i + 1
-                    limit = T.bind(tirx.Select(causal > 0, after, length))
-                    self._attend(
-                        build,
-                        q,
-                        row,
-                        h,
-                        limit,
-                        lambda *at: turned[place(*at)],
-                        lambda tile, t, i: v[begin[b] + tile * _TILE + t, h, i],
-                        scores,
-                        scale,
-                        out,
-                        lse,
-                        paged=False,
-                    )
+                    to = [tirx.floordiv(t, _TILE), i, tirx.floormod(t, _TILE)]
+                    T.buffer_store(turned, k[start[b] + t, h, i], to)
+                read = _Read(
+                    lambda tile, i, t: turned[tile, i, t],
+                    lambda tile, t, i: v[start[b] + tile * _TILE + t, h, i],
+                    paged=False,
+                )
+                with T.serial(0, length) as i:
+                    self._attend(q, start[b] + i, h, i + 1, read, scores, scale, out, lse)
 
-        return _function("self_attention", body)
+        return function(body)
 
-    def _pages(self, build: _Function) -> Any:
-        return build.tensor("pages", (T.int32(), 2, self.kv_heads, PAGE, self.size), offset=False)
+    def _pages(self) -> Any:
+        return tensor("pages", (T.int32(), 2, self.kv_heads, PAGE, self.size))
 
-    def _paged(self, build: _Function, batch: Any) -> tuple[Any, ...]:
-        """Declare the pages, and for each sequence its part of the table and its last length."""
-        pages = self._pages(build)
-        first = build.tensor("first", (batch + 1,), "int32")
-        table = build.tensor("table", (T.int32(),), "int32")
-        last = build.tensor("last", (batch,), "int32")
-        build.tensor("offset", (batch,), "int32")
-        return pages, first, table, last
-
-    def _results(self, build: _Function, rows: Any, causal: bool = False) -> tuple[Any, ...]:
+    def _results(self, rows: Any, causal: bool) -> tuple[Any, Any, Any]:
         """Declare the results and the numbers at the end of the parameters."""
-        out = build.tensor("out", (rows, self.heads, self.size), offset=False)
-        lse = build.tensor("lse", (rows, self.heads), offset=False)
-        mask = build.scalar("causal", "int32") if causal else None
-        build.scalar("mode", "int32")
-        scale = [build.scalar(name, "float32") for name in ("rope_scale", "rope_theta", "scale")]
-        return out, lse, scale[-1], mask
+        out = tensor("out", (rows, self.heads, self.size))
+        lse = tensor("lse", (rows, self.heads))
+        # The cache asks for causal attention within new tokens, and for no other mask.
+        for name in ["causal", "mode"] if causal else ["mode"]:
+            scalar(name, "int32")
+        *_, scale = [scalar(name, "float32") for name in ("rope_scale", "rope_theta", "scale")]
+        return out, lse, scale
 
     def _read(self, pages: Any, first: Any, table: Any, last: Any, b: Any, h: Any) -> Any:
         """Return a sequence's length, and how to read the keys and values of a tile."""
@@ -254,71 +222,70 @@ class Attention:
             page, slot = place(tile, t)
             return pages[page, 1, h, slot, i]
 
-        return length, key, value
+        return length, _Read(key, value, paged=True)
 
     def _scores(self, length: Any) -> Any:
         """Allocate the scores of the query heads that share a key-value head."""
-        # TVM allocates before it binds variables, so that `length` must not be one.
+        # TVM moves allocations before bound variables, so `length` must be an expression.
         # The tiles come first: with them last, each place would depend on `length`.
         shape = (tirx.ceildiv(length, _TILE), self.heads // self.kv_heads, _TILE)
         return T.alloc_buffer(shape, "float32", layout=None)
 
     def _attend(
         self,
-        build: _Function,
         q: Any,
         row: Any,
         h: Any,
         limit: Any,
-        key: Callable[[Any, Any, Any], Any],
-        value: Callable[[Any, Any, Any], Any],
+        read: _Read,
         scores: Any,
         scale: Any,
         out: Any,
         lse: Any,
-        paged: bool = True,
     ) -> None:
         """Attend from one token to `limit` keys, with the query heads that share a head.
 
-        Pages can be anywhere in memory, where the processor cannot predict the next one. Therefore
-        each tile fetches the second one after it.
+        While a tile is read, the tile after the next is prefetched: pages can be anywhere in
+        memory, and the processor cannot predict the next one.
         """
         group, size = self.heads // self.kv_heads, self.size
         lanes = math.gcd(size, self.machine.lanes("float32"))
         # All but a few registers, which hold a value and the scores, are for sums.
-        few = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
-        part, most, total = (allocate(count) for count in (2 * group * _TILE, group * _TILE, _TILE))
+        vectors = divisor(size // lanes, max(1, (self.machine.registers - 4) // group))
+        dots, maxima, total = (
+            allocate(count) for count in (2 * group * _TILE, group * _TILE, _TILE)
+        )
         sums, inverse, highest = allocate(group * size), allocate(group), allocate(1)
-        fill(most, group * _TILE, _float(_LOWEST))
+        fill(maxima, _float(_LOWEST))
         tiles = tirx.ceildiv(limit, _TILE)
         with T.serial(0, tiles) as tile:
-            after = T.bind(tirx.min(tile + 2, tiles - 1))
-            fill(part, 2 * group * _TILE, _float(0))
+            later = T.bind(tirx.min(tile + 2, tiles - 1))
+            fill(dots, _float(0))
             # Even and odd numbers apart, because each sum waits for the one before.
             with T.serial(0, size // 2) as half, T.unroll(0, 2) as odd:
                 i = half * 2 + odd
-                if paged:
-                    T.evaluate(fetch(key(after, i, 0)))
+                if read.paged:
+                    T.evaluate(fetch(read.key(later, i, 0)))
                 with T.unroll(0, group) as g:
                     first = (odd * group + g) * _TILE
                     with T.vectorized(0, _TILE) as t:
-                        more = q[row, h * group + g, i] * key(tile, i, t)
-                        T.buffer_store(part, part[first + t] + more, [first + t])
+                        more = q[row, h * group + g, i] * read.key(tile, i, t)
+                        T.buffer_store(dots, dots[first + t] + more, [first + t])
             with T.unroll(0, group) as g:
                 with T.vectorized(0, _TILE) as t:
                     place = g * _TILE + t
-                    score = (part[place] + part[group * _TILE + place]) * scale
+                    score = (dots[place] + dots[group * _TILE + place]) * scale
                     score = tirx.Select(tile * _TILE + t < limit, score, _float(_LOWEST))
                     T.buffer_store(scores, score, [tile, g, t])
                 with T.vectorized(0, _TILE) as t:
                     place = g * _TILE + t
-                    score = tirx.max(most[place], scores[tile, g, t])
-                    T.buffer_store(most, score, [place])
+                    score = tirx.max(maxima[place], scores[tile, g, t])
+                    T.buffer_store(maxima, score, [place])
         with T.serial(0, group) as g:
             T.buffer_store(highest, _float(_LOWEST), [0])
             with T.serial(0, _TILE) as t:
-                T.buffer_store(highest, tirx.max(highest[0], most[g * _TILE + t]), [0])
-            fill(total, _TILE, _float(0))
+                T.buffer_store(highest, tirx.max(highest[0], maxima[g * _TILE + t]), [0])
+            fill(total, _float(0))
             with T.serial(0, tiles) as tile:
                 _exponential(scores, lambda t: (tile, g, t), highest[0])
                 with T.vectorized(0, _TILE) as t:
@@ -326,24 +293,28 @@ class Attention:
             with T.serial(1, _TILE) as t:
                 T.buffer_store(total, total[0] + total[t], [0])
             # Without any key, the results are zero.
-            whole = tirx.Select(limit > 0, total[0], _float(1))
-            T.buffer_store(inverse, _float(1) / whole, [g])
-            log = (highest[0] + tirx.log(whole)) * _float(math.log2(math.e))
+            denominator = tirx.Select(limit > 0, total[0], _float(1))
+            T.buffer_store(inverse, _float(1) / denominator, [g])
+            log = (highest[0] + tirx.log(denominator)) * _float(math.log2(math.e))
             T.buffer_store(lse, log, [row, h * group + g])
-        fill(sums, group * size, _float(0))
+        fill(sums, _float(0))
         with T.serial(0, tiles) as tile:
             count = T.bind(tirx.min(_TILE, limit - tile * _TILE))
-            after = T.bind(tirx.min(tile + 2, tiles - 1))
+            later = T.bind(tirx.min(tile + 2, tiles - 1))
             # The sums of a few vectors stay in registers.
-            with T.unroll(0, size // lanes // few) as chunk, T.serial(0, count) as t:
-                start = chunk * few * lanes
-                for line in range(0, few * lanes if paged else 0, LINE):
-                    # In the order of the memory, unlike the sums.
-                    ahead = (chunk * _TILE + t) * few * lanes + line
-                    T.evaluate(fetch(value(after, ahead // size, ahead % size)))
-                with T.unroll(0, few) as c, T.unroll(0, group) as g, T.vectorized(0, lanes) as i:
+            with T.unroll(0, size // lanes // vectors) as chunk, T.serial(0, count) as t:
+                start = chunk * vectors * lanes
+                for line in range(0, vectors * lanes if read.paged else 0, LINE):
+                    # In the order of the addresses, although the sums go chunk by chunk.
+                    ahead = (chunk * _TILE + t) * vectors * lanes + line
+                    T.evaluate(fetch(read.value(later, ahead // size, ahead % size)))
+                with (
+                    T.unroll(0, vectors) as c,
+                    T.unroll(0, group) as g,
+                    T.vectorized(0, lanes) as i,
+                ):
                     place = start + c * lanes + i
-                    more = scores[tile, g, t] * value(tile, t, place)
+                    more = scores[tile, g, t] * read.value(tile, t, place)
                     T.buffer_store(sums, sums[g * size + place] + more, [g * size + place])
         with T.serial(0, group) as g, T.vectorized(0, size) as i:
             T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
@@ -358,9 +329,9 @@ def allocate(*shape: int, dtype: str = "float32") -> Any:
     return T.alloc_buffer(shape, dtype, layout=None)
 
 
-def fill(buffer: Any, count: int, value: Any) -> None:
-    """Set all numbers of a buffer."""
-    with T.vectorized(0, count) as i:
+def fill(buffer: Any, value: Any) -> None:
+    """Set all numbers of a buffer of one dimension."""
+    with T.vectorized(0, buffer.shape[0]) as i:
         T.buffer_store(buffer, value, [i])
 
 
@@ -377,28 +348,25 @@ def _exponential(scores: Any, place: Callable[[Any], Any], highest: Any) -> None
         T.add_to_parent(tirx.For(own, 0, _TILE, tirx.ForKind.VECTORIZED, body))
 
 
-class _Function:
-    """The parameters of a function, in order."""
-
-    def __init__(self) -> None:
-        self._declared: list[Callable[[], None]] = []
-
-    def tensor(
-        self, name: str, shape: tuple[Any, ...], dtype: str = "float32", *, offset: bool = True
-    ) -> Any:
-        """Declare a tensor, whose data can begin anywhere in its memory."""
-        place = {"elem_offset": T.int32()} if offset and dtype == "int32" else {}
-        return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None, **place)
-
-    def scalar(self, name: str, dtype: str) -> Any:
-        """Declare a number."""
-        return T.arg(name, tirx.Var(name, dtype))
+def tensor(name: str, shape: tuple[Any, ...], dtype: str = "float32", **options: Any) -> Any:
+    """Declare a parameter that is a tensor."""
+    return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None, **options)
 
 
-def _function(name: str, body: Callable[[_Function], None]) -> tirx.PrimFunc:
+def _integers(name: str, count: Any) -> Any:
+    """Declare a vector that can begin anywhere in the memory of its tensor."""
+    return tensor(name, (count,), "int32", elem_offset=T.int32())
+
+
+def scalar(name: str, dtype: str) -> Any:
+    """Declare a parameter that is a number."""
+    return T.arg(name, tirx.Var(name, dtype))
+
+
+def function(body: Callable[[], None]) -> tirx.PrimFunc:
+    """Return a function whose parameters and loops `body` writes."""
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
-            T.func_name(name)
             T.func_attr({SCHEDULED: True, "tirx.noalias": True})
-            body(_Function())
+            body()
         return builder.get()

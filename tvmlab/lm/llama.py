@@ -24,8 +24,6 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import (
     PagedKVCache,
     RopeMode,
-    _compact_kv_copy_cpu,
-    _kv_cache_debug_get_kv,
     _merge_state_inplace_cpu,
 )
 
@@ -39,7 +37,7 @@ __all__ = ["Config", "Decoder", "checked"]
 Weights = Mapping[str, NDArray[Any]]
 # What Llama's configuration can ask for, and this decoder does not compute.
 _PLAIN = {"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,)}
-_PLAIN |= {"rope_type": ("default",), "sliding_window": (None,)}
+_PLAIN |= {"rope_type": ("default",), "partial_rotary_factor": (1,), "sliding_window": (None,)}
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,9 @@ class Config:
             what = f"the configuration cannot be read: {error}"
             fix = "pass config=, or the path of a config.json"
             raise ModelError(what, where=str(path), fix=fix) from error
-        given = {**{name: rope[name] for name in rope if name == "rope_theta"}, **given}
+        given = {name: value for name, value in given.items() if value is not None}
+        own = ("rope_theta", "partial_rotary_factor")
+        given = {**{name: rope[name] for name in own if name in rope}, **given}
         given["rope_type"] = next((kind for kind in kinds if kind != "default"), "default")
         for name, plain in _PLAIN.items():
             if given.get(name, plain[0]) not in plain:
@@ -123,9 +123,7 @@ class Config:
             raise ModelError(what, where=str(path), fix=fix)
         known = {one.name for one in fields(cls)}
         given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
-        found = {
-            name: value for name, value in given.items() if name in known and value is not None
-        }
+        found = {name: value for name, value in given.items() if name in known}
         needed = [one.name for one in fields(cls) if one.default is MISSING]
         if absent := [name for name in needed if name not in found]:
             what = f"the configuration is incomplete: {absent[0]} is missing"
@@ -239,7 +237,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
         self.head = Linear(config.vocab_size, config.hidden_size, form)
 
     def prefill(self, tokens: nn.Tensor, rows: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
-        """Return the last numbers of some of the new tokens, which belong to any sequences."""
+        """Return the hidden states of the chosen rows."""
         return _rows(self._hidden(tokens, cache), rows, "last")
 
     def logits(self, last: nn.Tensor) -> nn.Tensor:
@@ -264,46 +262,39 @@ class Decoder(nn.Module):  # type: ignore[misc]
         self,
         sequences: tirx.Var,
         total: tirx.Var,
-        chunk: tirx.Var,
-        page: tirx.Var,
-        window: tirx.Var,
     ) -> PagedKVCache:
-        """Create a cache for a number of sequences, tokens in all, and new tokens at a time."""
+        """Create a cache for a number of sequences, and tokens of all of them."""
         config, builder = self.config, relax.BlockBuilder.current()
         shared, size, layers = config.num_key_value_heads, config.head_dim, config.num_hidden_layers
         attention = Attention(
             config.num_attention_heads, shared, size, config.rope_theta, self.form.machine
         )
 
-        def added(func: tirx.PrimFunc, name: str) -> Any:
-            return builder.add_func(func, name)
-
         def tirx_function(func: tirx.PrimFunc, name: str) -> Any:
-            return relax.Tuple([tvm.ir.StringImm("tirx"), added(func, name)])
+            return relax.Tuple([tvm.ir.StringImm("tirx"), builder.add_func(func, name)])
 
-        none = relax.Tuple([])
+        none, append = relax.Tuple([]), builder.add_func(attention.append(), "lm_append")
         arguments = [
-            relax.ShapeExpr([sequences, total, chunk, page, window, 1]),
+            relax.ShapeExpr([sequences, total, total, PAGE, 0, 1]),
             relax.ShapeExpr([0, layers]),
             *map(relax.prim_value, (config.num_attention_heads, shared, size, size)),
             relax.ShapeExpr([0] * layers),  # every layer has plain attention
             relax.prim_value(0),
             relax.prim_value(int(RopeMode.NORMAL)),
             relax.prim_value(1),
-            relax.prim_value(int(config.rope_theta)),  # unused: `Attention.rotate` has its own
+            relax.prim_value(1),  # unused: `Attention.rotate` has its own wavelengths
             tirx.IntImm("int64", 0),
             relax.op.zeros((), "float32"),
-            added(attention.append(), "lm_append"),
-            added(attention.append(), "lm_append_again"),  # for another kind of attention
+            append,
+            none,  # for another kind of attention
             tirx_function(attention.within(), "lm_self_attention"),
             tirx_function(attention.cross(), "lm_cross_attention"),
             tirx_function(attention.decode(), "lm_decode_attention"),
             *[none] * 5,  # sliding windows, trees of tokens, latent attention
-            relax.Tuple([added(_merge_state_inplace_cpu("float32"), "lm_merge")]),
-            added(attention.rotate(), "lm_rotate"),
-            added(attention.copy(), "lm_copy"),
-            added(_kv_cache_debug_get_kv(layers, shared, size, "float32"), "lm_debug"),
-            added(_compact_kv_copy_cpu(shared, size, "float32", PAGE), "lm_compact"),
+            relax.Tuple([builder.add_func(_merge_state_inplace_cpu("float32"), "lm_merge")]),
+            builder.add_func(attention.rotate(), "lm_rotate"),
+            # To copy, read and move tokens, which sessions do not: these calls fail.
+            *[append] * 3,
         ]
         name = "vm.builtin.paged_attention_kv_cache_create"
         made = relax.call_pure_packed(name, *arguments, ty_args=relax.AnyType())
@@ -313,7 +304,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
         """Export the functions; return the module and the names of its parameters in order."""
         cache, hidden = nn.spec.Object(object_type=PagedKVCache), self.config.hidden_size
         packed = {"param_mode": "packed", "effect_mode": "none"}
-        sizes = dict.fromkeys(("sequences", "total", "chunk", "page", "window"), int)
+        sizes = dict.fromkeys(("sequences", "total"), int)
         spec = {
             "create": {**sizes, "$": {"param_mode": "none", "effect_mode": "none"}},
             "prefill": {

@@ -116,8 +116,8 @@ class LanguageModel:
     bytes : int
         Bytes of all parameters.
     vm_executable : tvm.relax.VMExecutable
-        Upstream's object, with the functions ``create``, ``prefill``, ``decode`` and
-        ``logits``.
+        Upstream's object, with the functions ``create``, ``prefill``, ``decode``, ``logits`` and
+        ``logits_of_one``.
     scheduled : tvm.ir.IRModule
         The decoder after the passes from operators to scheduled loops.
     """
@@ -167,14 +167,15 @@ class LanguageModel:
         most = self.config.max_position_embeddings
         length = integer(most if length is None else length, "length", "session", 1, most)
         sequences = integer(sequences, "sequences", "session", 1)
-        shared, size = self.config.num_key_value_heads, self.config.head_dim
-        # The kernels count the numbers of a layer's pages in int32.
-        if sequences * -(-length // PAGE) * PAGE * 2 * shared * size >= 1 << 31:
+        tokens = sequences * -(-length // PAGE) * PAGE
+        heads = self.config.num_attention_heads + 2 * self.config.num_key_value_heads
+        # The kernels index a layer's pages, and its queries, keys and values, with int32.
+        if tokens * heads * self.config.head_dim >= 1 << 31:
             what = f"a cache for {sequences} sequences of {length} tokens is too large"
             raise InputError(what, where="session", fix="start several smaller sessions")
         with self.one_at_a_time:
             self._start()
-            return Session(self, self._machine, self._parameters, sequences, length)
+            return Session(self, sequences, length)
 
     def _start(self) -> None:
         """Start the virtual machine, if this machine can run the code."""
@@ -266,15 +267,11 @@ class LanguageModel:
 class Session:
     """Sequences in a paged cache of keys and values. `LanguageModel.session` starts one."""
 
-    def __init__(
-        self, model: LanguageModel, machine: Any, parameters: list[Any], sequences: int, length: int
-    ) -> None:
-        self._model, self._machine, self._parameters = model, machine, parameters
+    def __init__(self, model: LanguageModel, sequences: int, length: int) -> None:
+        self._model, self._parameters, machine = model, model._parameters, model._machine
         self.sequences, self.length = sequences, length
-        pages = -(-length // PAGE)
-        total = sequences * pages * PAGE
-        shapes = [Shape([number]) for number in (sequences, total, total, PAGE, 0)]
-        self._cache = machine["create"](*shapes)
+        total = sequences * -(-length // PAGE) * PAGE
+        self._cache = machine["create"](Shape([sequences]), Shape([total]))
         self._lengths: dict[int, int] = {}
         self._next = 0
         self._prefill, self._decode = machine["prefill"], machine["decode"]
@@ -350,10 +347,15 @@ class Session:
         rows = np.cumsum(lengths, dtype=np.int32) - 1
         with self._model.one_at_a_time:
             self._begin(self._cache, Shape([*numbers]), Shape(lengths))
-            logits = self._run(tvm.runtime.tensor(flat), tvm.runtime.tensor(rows))
-            self._end(self._cache)
-        for number, count in zip(numbers, lengths, strict=True):
-            self._lengths[number] += count
+            try:
+                logits = self._run(tvm.runtime.tensor(flat), tvm.runtime.tensor(rows))
+                self._end(self._cache)
+            except BaseException:  # such as an interruption: the cache has counted the tokens
+                for number, count in zip(numbers, lengths, strict=True):
+                    self._pop(self._cache, number, count)
+                raise
+            for number, count in zip(numbers, lengths, strict=True):
+                self._lengths[number] += count
         return logits.numpy()  # type: ignore[no-any-return]
 
     def _run(self, tokens: Any, rows: Any) -> Any:

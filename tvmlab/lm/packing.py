@@ -131,4 +131,4 @@ def quantize(
     # A group whose scale would be zero, or too small to divide by, is zero.
     safe = np.where(scales < np.finfo(np.float32).tiny, np.float32(np.inf), scales)
     integers = np.rint(groups / safe[:, :, None]).clip(-most, most).astype(np.int8)
-    return integers.reshape(weight.shape), scales.astype(np.float32)
+    return integers.reshape(weight.shape), scales

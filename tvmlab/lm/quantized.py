@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..schedule.apply import SCHEDULED
 from ..schedule.prefetch import LINE, fetch
-from .kernels import allocate, fill
+from .kernels import allocate, fill, function, tensor
 from .packing import GROUP, Format
 
 __all__ = ["Quantized"]
@@ -52,28 +50,24 @@ class Quantized:
         """Return the product for this number of tokens, or for any."""
         # An index of the result can exceed 32 bits.
         tokens = T.int64() if count is None else count
-        (packed, dtype), scales = self.form.shapes(self.outputs, self.inputs)
-        with IRBuilder() as builder:
-            with T.prim_func(s_tir=True):
-                T.func_attr({SCHEDULED: True, "tirx.noalias": True})
+        packed, scales = self.form.shapes(self.outputs, self.inputs)
 
-                def tensor(name: str, shape: Any, dtype: str = "float32") -> Any:
-                    return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None)
+        def body() -> None:
+            x, weight = tensor("x", (tokens, self.inputs)), tensor("weight", *packed)
+            scale, out = tensor("scale", *scales), tensor("out", (tokens, self.outputs))
+            operands = x, weight, scale, out, tokens
+            if count is None:
+                with T.If(tokens <= _FEW):
+                    with T.Then():
+                        self._few(*operands)
+                    with T.Else():
+                        self._many(*operands)
+            elif count <= _FEW:
+                self._few(*operands)
+            else:
+                self._many(*operands)
 
-                x, weight = tensor("x", (tokens, self.inputs)), tensor("weight", packed, dtype)
-                scale, out = tensor("scale", *scales), tensor("out", (tokens, self.outputs))
-                operands = x, weight, scale, out, tokens
-                if count is None:
-                    with T.If(tokens <= _FEW):
-                        with T.Then():
-                            self._few(*operands)
-                        with T.Else():
-                            self._many(*operands)
-                elif count <= _FEW:
-                    self._few(*operands)
-                else:
-                    self._many(*operands)
-            return builder.get()
+        return function(body)
 
     def _few(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
         """Round the inputs, and multiply integers.
@@ -95,11 +89,11 @@ class Quantized:
             totals = [allocate(tile) for _ in mine]
             sums = [[allocate(tile, dtype="int32") for _ in range(positions)] for _ in mine]
             for total in totals:
-                fill(total, tile, T.float32(0))
+                fill(total, T.float32(0))
             with T.serial(0, self.inputs // GROUP) as group:
                 for block, parts in zip(mine, sums, strict=True):
                     for position, part in enumerate(parts):
-                        fill(part, tile, T.int32(0) if position else first[token, group])
+                        fill(part, T.int32(0) if position else first[token, group])
                     if streams == 1:
                         start = (block * (self.inputs // form.word) + group * words) * tile
                         for line in range(0, words * tile, LINE):
@@ -153,7 +147,7 @@ class Quantized:
                 with T.serial(0, tirx.ceildiv(tokens, rows)) as strip:
                     # A row beyond the last one reads that one, and its sums are dropped.
                     places = [strip * rows + row for row in range(rows)]
-                    fill(sums, rows * tile, T.float32(0))
+                    fill(sums, T.float32(0))
                     with T.serial(0, steps) as k:
                         for row, place in enumerate(places):
                             token = tirx.min(place, tokens - 1)
@@ -205,8 +199,8 @@ class Quantized:
             return functools.reduce(join, [buffer[i] for i in range(lanes)])
 
         with T.grid(tokens, groups) as (token, group):
-            fill(high, lanes, T.float32(0))
-            fill(total, lanes, T.float32(0))
+            fill(high, T.float32(0))
+            fill(total, T.float32(0))
             for start in range(0, GROUP, lanes):
                 with T.vectorized(0, lanes) as i:
                     size = tirx.abs(x[token, group * GROUP + start + i])
@@ -220,7 +214,7 @@ class Quantized:
                 most < T.float32(_SMALL), T.float32(0), T.float32(_LARGEST) / most
             )
             T.buffer_store(factor, inverse, [0])
-            fill(total, lanes, T.float32(0))
+            fill(total, T.float32(0))
             for start in range(0, GROUP, lanes):
                 with T.vectorized(0, lanes) as i:
                     at = group * GROUP + start + i
