@@ -276,10 +276,24 @@ def test_a_file_and_its_configuration(tmp_path: Path, tiny: lm.LanguageModel) ->
         ({"num_key_value_heads": 4}, "6 query heads cannot share 4"),
         ({"head_dim": 5}, "even head_dim"),
         ({"hidden_size": -1}, "hidden_size is -1"),
+        ({"rope_theta": float("inf")}, "rope_theta is inf"),
     ]:
         config.write_text(json.dumps({**given, **change}))
         with pytest.raises(ModelError, match=message):
             lm.load(path)
+
+
+def test_other_arguments_of_load(tmp_path: Path) -> None:
+    assert type(replace(TINY, hidden_size=np.int64(96)).hidden_size) is int
+    with pytest.raises(InputError, match="the weights are a NoneType"):
+        lm.load(None, TINY)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"quantize=\['int8'\] is unknown"):
+        lm.load(WEIGHTS, TINY, quantize=["int8"])  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"the folder has no model\.safetensors"):
+        lm.load(tmp_path)
+    (tmp_path / "config.json").write_text("null")
+    with pytest.raises(ModelError, match="not an object of JSON"):
+        lm.load(WEIGHTS, tmp_path / "config.json")
 
 
 def test_weights_that_do_not_belong_to_the_model() -> None:

@@ -9,6 +9,7 @@ Hugging Face's ``LlamaForCausalLM``.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -81,13 +82,16 @@ class Config:
             if not isinstance(getattr(self, one.name), kinds[str(one.type)])
             or (one.type != "bool" and isinstance(getattr(self, one.name), bool))
         ]
+        for one in fields(self) if not wrong else ():  # also numbers of NumPy
+            cast = {"int": int, "float": float, "bool": bool}[str(one.type)]
+            object.__setattr__(self, one.name, cast(getattr(self, one.name)))
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         if not wrong and not self.head_dim and heads > 0:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
         wrong = wrong or [
             f"{one.name} is {getattr(self, one.name)}"
             for one in fields(self)
-            if one.name != "tie_word_embeddings" and not getattr(self, one.name) > 0
+            if one.name != "tie_word_embeddings" and not 0 < getattr(self, one.name) < math.inf
         ]
         if not wrong and heads % shared:
             wrong = [f"{heads} query heads cannot share {shared} key-value heads evenly"]
@@ -102,6 +106,8 @@ class Config:
         fix = "use a decoder of the Llama architecture without extensions"
         try:
             given = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(given, dict):
+                raise ValueError("it is not an object of JSON")
             rope = given.pop("rope_parameters", None) or {}
             scaling = given.pop("rope_scaling", None) or {"rope_type": "default"}
             kinds = [rope.get("rope_type", "default")]

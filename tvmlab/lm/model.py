@@ -57,7 +57,7 @@ def load(
     quantize : str, optional
         ``"int8"`` or ``"int4"`` stores the weights of the products as integers, with one scale per
         group of 32 inputs. Products of at most six rows also round their inputs, to 16 bits with
-        one scale per group, so that logits differ by up to about 1e-4 of the largest if a text is
+        one scale per group, so that logits differ by up to 3e-4 of the largest if a text is
         given in other parts, or beside other texts. By default, the weights stay in float32.
     target : tvm.target.Target, mapping or str, optional
         A CPU, see `tvmlab.target.as_target`; by default, the host.
@@ -78,8 +78,14 @@ def load(
         The target is unknown, or is no CPU.
     """
     where = "the weights"
+    if not isinstance(weights, Mapping | str | os.PathLike):
+        what = f"the weights are a {type(weights).__name__}"
+        raise InputError(what, where="lm.load", fix="pass arrays by name, a file or a folder")
     if isinstance(weights, str | os.PathLike) and Path(weights).is_dir():
         weights = Path(weights) / "model.safetensors"
+        if not weights.exists():
+            what, fix = "the folder has no model.safetensors", "write all weights to this file"
+            raise ModelError(what, where=str(weights.parent), fix=fix)
     if not isinstance(weights, Mapping):
         where = str(weights)
         config = Path(weights).with_name("config.json") if config is None else config
@@ -91,7 +97,7 @@ def load(
         what = f"the configuration is a {type(config).__name__}"
         raise InputError(what, where="lm.load", fix="pass lm.Config(...), or the path of a file")
     sizes = config if isinstance(config, Config) else Config.read(config)
-    if quantize not in _KINDS:
+    if not isinstance(quantize, str | None) or quantize not in _KINDS:
         what, fix = f"quantize={quantize!r} is unknown", 'pass "int8", "int4" or nothing'
         raise InputError(what, where="lm.load", fix=fix)
     made = as_target(target)
@@ -231,7 +237,8 @@ class LanguageModel:
             what = f"temperature is {temperature!r}"
             raise InputError(what, where=where, fix="pass a number from 0 on")
         if not isinstance(prompts, Sequence | np.ndarray) or not len(prompts):
-            raise InputError("there are no prompts", where=where, fix="pass a list of prompts")
+            what = f"there are no prompts, but {prompts!r}"
+            raise InputError(what, where=where, fix="pass a list of prompts")
         prompts = [
             token_array(prompt, f"prompt {place}", where, vocabulary)
             for place, prompt in enumerate(prompts)
