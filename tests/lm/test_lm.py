@@ -226,7 +226,7 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
     ("prompts", "options", "message"),
     [
         ([], {}, "there are no prompts"),
-        (3, {}, "there are no prompts"),
+        (3, {}, "prompts is 3"),
         ([1, 2], {}, "prompt 0 is not a list of integers"),
         ([["a"]], {}, "prompt 0 is not a list of integers"),
         ([[1]], {"tokens": 0}, "tokens is 0"),

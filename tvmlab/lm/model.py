@@ -237,7 +237,7 @@ class LanguageModel:
             what = f"temperature is {temperature!r}"
             raise InputError(what, where=where, fix="pass a number from 0 on")
         if not isinstance(prompts, Sequence | np.ndarray) or not len(prompts):
-            what = f"there are no prompts, but {prompts!r}"
+            what = "there are no prompts" if isinstance(prompts, list) else f"prompts is {prompts!r}"
             raise InputError(what, where=where, fix="pass a list of prompts")
         prompts = [
             token_array(prompt, f"prompt {place}", where, vocabulary)
