@@ -236,8 +236,9 @@ class LanguageModel:
         if not isinstance(temperature, Real) or not 0 <= temperature < np.inf:
             what = f"temperature is {temperature!r}"
             raise InputError(what, where=where, fix="pass a number from 0 on")
-        if not isinstance(prompts, Sequence | np.ndarray) or not len(prompts):
-            what = "there are no prompts" if isinstance(prompts, list) else f"prompts is {prompts!r}"
+        listed = isinstance(prompts, Sequence | np.ndarray)
+        if not listed or not len(prompts):
+            what = "there are no prompts" if listed else f"prompts is {prompts!r}"
             raise InputError(what, where=where, fix="pass a list of prompts")
         prompts = [
             token_array(prompt, f"prompt {place}", where, vocabulary)
