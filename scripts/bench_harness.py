@@ -279,6 +279,11 @@ def summed_up(section: str, names: list[str], values: Mapping[str, float]) -> di
     }
 
 
+def difference(got: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference, relative to the largest expected number."""
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
+
+
 @functools.cache
 def written(name: str, form: str = "float32", batch: int = 1) -> File:
     """Write a network as a model file in its own process, which then ends with its threads."""
@@ -389,7 +394,7 @@ def race_figures(
             "ms": 1e3 * run.median,
             "spread": run.spread,
             "over": found.ratio(name, over),
-            "error": float(np.abs(outputs[name] - expected).max() / np.abs(expected).max()),
+            "error": difference(outputs[name], expected),
         }
         for name, run in found.runs.items()
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_harness import TURNS, Process, race, timed, turn
+from bench_harness import TURNS, Process, difference, race, timed, turn
 
 from tvmlab import lm
 from tvmlab.measure import bench
@@ -34,8 +34,8 @@ KINDS = {"tvmlab": None, "tvmlab int8": "int8", "tvmlab int4": "int4"}
 #: The process that measures the memory's bandwidth, in turns with the candidates.
 MEMORY = "memory"
 SHORT, LONG, PROMPT = 100, 2_000, 128
-#: Largest difference of a logit from PyTorch's, relative to the largest logit. Weights of 8 and 4
-#: bits are other weights, which change random logits by 0.03 and 0.4; wrong products by about 1.
+#: Largest difference of a logit from PyTorch's, relative to the largest logit. Rounding random
+#: weights to 8 and 4 bits changes the logits by 0.03 and 0.4; a wrong product would by about 1.
 ERROR, ROUNDED = 1e-4, {"tvmlab int8": 0.05, "tvmlab int4": 0.6}
 
 
@@ -72,7 +72,7 @@ def raced(names: list[str], prepare: Any, rounds: int) -> tuple[Any, int]:
         }
         moved, expected = made.pop(MEMORY, 0), made[names[-1]]
         for name, got in made.items():
-            error = float(np.abs(got - expected).max() / np.abs(expected).max())
+            error = difference(got, expected)
             assert error < ROUNDED.get(name, ERROR), f"{name}: relative error {error:.1e}"
         if prepare is at_both_lengths:
             turns = {key: partial(processes[0].do, turn, key) for key in ("short", "long")}
@@ -152,10 +152,10 @@ def at_both_lengths(_runtime: str) -> np.ndarray:
         step = step_after(session, before, last)
         result = step()
         TURNS[key] = timed(step)
-    # Attention to the cache is other code than attention within a prompt.
+    # Another kernel computes the attention within a prompt, so the two check each other.
     prompt = model.session()
     expected = prompt.extend([prompt.add()], [tokens(LONG + 1)])
-    error = float(np.abs(result - expected).max() / np.abs(expected).max())
+    error = difference(result, expected)
     assert error < ERROR, f"after {LONG} tokens: relative error {error:.1e}"
     return result
 

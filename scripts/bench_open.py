@@ -11,8 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-from bench_harness import TURNS, Process, race, timed, turn
+from bench_harness import TURNS, Process, difference, race, timed, turn
 
 import tvmlab
 from tvmlab.support.extras import need
@@ -54,7 +53,7 @@ def compared(name: str, importer: str, rounds: int) -> dict[int, float]:
         alone = compiled(module, x, importer, None)
         expected = module(x).detach().numpy()
         for one in (run, alone):
-            error = np.abs(one(x) - expected).max() / np.abs(expected).max()
+            error = difference(one(x), expected)
             assert error < ERROR, f"{name}, {importer}, {size}: relative error {error:.1e}"
         given = x.numpy()
         TURNS.update(open=timed(partial(run, given)), static=timed(partial(alone, given)))

@@ -69,9 +69,9 @@ inspect.getmodule = _getmodule_of_files
 
 
 def pytest_runtest_setup() -> None:
-    """Let PyTorch ask for the operators of its C++ code once, and not 50 times per export.
+    """Let PyTorch list its C++ operators once per process.
 
-    It asks for each library, twice. This takes half the time of the import of a small network.
+    It lists them about 50 times per import, which is half the time of importing a small network.
     """
     module = sys.modules.get("torch._export.utils")
     if module and not hasattr(module._materialize_cpp_cia_ops, "cache_info"):

@@ -169,7 +169,7 @@ class Attention:
             q = tensor("q", (tokens, self.heads, self.size))
             start = _integers("start", batch + 1)
             k, v = (tensor(name, (tokens, self.kv_heads, self.size)) for name in "kv")
-            _integers("start_of_keys", batch + 1)  # the same
+            _integers("start_of_keys", batch + 1)  # equal to `start`
             _integers("rotated", tokens)
             _integers("offset", batch)
             out, lse, scale = self._results(tokens, causal=True)
@@ -205,7 +205,9 @@ class Attention:
         *_, scale = [scalar(name, "float32") for name in ("rope_scale", "rope_theta", "scale")]
         return out, lse, scale
 
-    def _read(self, pages: Any, first: Any, table: Any, last: Any, b: Any, h: Any) -> Any:
+    def _read(
+        self, pages: Any, first: Any, table: Any, last: Any, b: Any, h: Any
+    ) -> tuple[Any, _Read]:
         """Return a sequence's length, and how to read the keys and values of a tile."""
         many = first[b + 1] - first[b]
         length = tirx.Select(many > 0, (many - 1) * PAGE + last[b], 0)

@@ -299,7 +299,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
             *[none] * 5,  # sliding windows, trees of tokens, latent attention
             relax.Tuple([builder.add_func(_merge_state_inplace_cpu("float32"), "lm_merge")]),
             builder.add_func(attention.rotate(), "lm_rotate"),
-            # To copy, read and move tokens, which sessions do not: these calls fail.
+            # These copy, export and compact pages. Sessions never call them: a call would fail.
             *[append] * 3,
         ]
         name = "vm.builtin.paged_attention_kv_cache_create"
