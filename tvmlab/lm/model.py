@@ -352,11 +352,10 @@ class Session:
             what = f"a sequence is listed twice: {numbers}"
             raise InputError(what, where=where, fix="pass all new tokens of a sequence at once")
         lengths, flat = [len(one) for one in new], np.concatenate(new)
-        rows = np.cumsum(lengths, dtype=np.int32) - 1
         with self._model.one_at_a_time:
             self._begin(self._cache, Shape([*numbers]), Shape(lengths))
             try:
-                logits = self._run(tvm.runtime.tensor(flat), tvm.runtime.tensor(rows))
+                logits = self._run(flat, lengths)
                 self._end(self._cache)
             except BaseException:  # such as an interruption: the cache has counted the tokens
                 for number, count in zip(numbers, lengths, strict=True):
@@ -366,12 +365,14 @@ class Session:
                 self._lengths[number] += count
         return logits.numpy()  # type: ignore[no-any-return]
 
-    def _run(self, tokens: Any, rows: Any) -> Any:
-        """Return the logits after the tokens of these rows."""
-        if tokens.shape[0] == 1:
+    def _run(self, flat: NDArray[np.int32], lengths: Sequence[int]) -> Any:
+        """Return the logits after the last token of each sequence."""
+        tokens = tvm.runtime.tensor(flat)
+        if len(flat) == 1:
             return self._decode(tokens, self._cache, self._parameters)
+        rows = tvm.runtime.tensor(np.cumsum(lengths, dtype=np.int32) - 1)
         last = self._prefill(tokens, rows, self._cache, self._parameters)
-        head = self._logits_of_one if rows.shape[0] == 1 else self._logits
+        head = self._logits_of_one if len(lengths) == 1 else self._logits
         return head(last, self._parameters)
 
     def _known(self, number: int, where: str) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..schedule.machine import Machine
+from ..schedule.prefetch import LINE
 
 __all__ = ["GROUP", "Format", "quantize"]
 
@@ -49,8 +50,12 @@ class Format:
         return -(-outputs // self.tile)
 
     def streams(self, outputs: int) -> int:
-        """Return how many blocks to read at once: memory is faster with up to four streams."""
-        return math.gcd(self.blocks(outputs), 4)
+        """Return how many blocks to read at once.
+
+        Four streams hide the memory's latency. With vectors of a whole line of the cache, enough
+        loads are in flight in one stream, which the processor's prefetcher follows best.
+        """
+        return 1 if self.machine.lanes("float32") == LINE else math.gcd(self.blocks(outputs), 4)
 
     @property
     def bits(self) -> int:

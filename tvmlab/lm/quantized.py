@@ -26,9 +26,9 @@ __all__ = ["Quantized"]
 
 # Bits of a rounded input. The masks select the low byte of each half of a word, after these shifts.
 _HALF, _SHIFTS = 16, (0, 8)
-# How many words lie between a word and the one that is fetched with it: 8 KiB hide the memory's
+# How many words lie between a word and the one that is fetched with it: 4 KiB hide the memory's
 # latency, and 2 to 32 KiB take about the same time.
-_AHEAD = 2048
+_AHEAD = 1024
 # Up to this number of tokens, rounding the inputs takes less time than converting the weights.
 _FEW = 6
 # The largest 16-bit integer.
@@ -80,12 +80,12 @@ class Quantized:
         dot = form.machine.dot16
         lanes = dot.lanes if dot else form.machine.lanes("int32")
         words, positions = GROUP // form.word, 8 // form.bits
-        # A product with 8-bit weights is memory-bound; 4-bit weights are prefetched instead.
+        # A single stream is prefetched; four streams of 4-bit weights would need more registers.
         blocks = form.blocks(self.outputs)
         streams = form.streams(self.outputs) if form.bits == 8 else 1
         rounded, units, first = self._rounded(x, tokens)
         with T.parallel(0, blocks // streams) as index, T.serial(0, tokens) as token:
-            mine = [index * streams + stream for stream in range(streams)]
+            mine = [index + stream * (blocks // streams) for stream in range(streams)]
             totals = [allocate(tile) for _ in mine]
             sums = [[allocate(tile, dtype="int32") for _ in range(positions)] for _ in mine]
             for total in totals:
