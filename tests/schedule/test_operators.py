@@ -448,3 +448,17 @@ def test_a_large_mean_costs_a_normalization_no_digits(shape: tuple[int, ...]) ->
 @given(cases=many(movements()))
 def test_elementwise_arithmetic_and_data_movement(cases: list[Case]) -> None:
     assert not wrong(cases)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("shape", [(6, 512), (1, 3, 5, 128), (7, 320)])
+def test_each_row_is_reduced_once_in_vectors(shape: tuple[int, ...], dtype: str) -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(shape, dtype))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(op.max(x, [-1])))
+    run = tvmlab.compile(builder.get(), {"kind": "llvm", "mcpu": "haswell"})
+    given = (array(*shape) * 100).astype(dtype)
+    np.testing.assert_array_equal(run(given), given.max(-1))
+    loops = str(run.tir())
+    # A guard would mean that a task also computes rows of other tasks.
+    assert "T.vectorized" in loops and "T.where" not in loops

@@ -113,24 +113,29 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
     *_, last = loops.reduction(sch, block)
     size = loops.extent(sch, last)
     spatial = loops.spatial(sch, block)
-    rank, partial = len(spatial), None
+    rank, sums = len(spatial), []
     # A single row offers no other rows to sum in parallel.
     many = any(loops.extent(sch, loop) != 1 for loop in spatial)
     if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
-        _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, loops.VECTORS)])
+        vectors = loops.divisor(size // lanes, loops.VECTORS)
+        *_, vector, lane = sch.split(last, [None, vectors, lanes])
         with suppress(s_tir.ScheduleError):  # a reducer that TVM does not recognize keeps its order
-            partial = sch.rfactor(lane, rank)
+            sums.append(sch.rfactor(sch.fuse(vector, lane), rank))
+            if vectors > 1:
+                _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
+                sums.append(sch.rfactor(lane, rank))
     together = sch.fuse(*sch.get_loops(block)[:rank])
     loops.parallel(sch, together, work)
-    if partial is None:
-        return
-    sch.compute_at(partial, together, preserve_unit_loops=True)
-    lane, *reduced = sch.get_loops(partial)[1 + rank :]
-    vectors, lane = sch.split(lane, [None, lanes])
-    sch.reorder(*reduced, vectors, lane)
-    sch.unroll(vectors)
-    sch.vectorize(lane)
-    sch.decompose_reduction(partial, reduced[0])
+    for partial in reversed(sums):
+        sch.compute_at(partial, together, preserve_unit_loops=True)
+        kinds = [var.iter_type for var in sch.get(partial).iter_vars]
+        every = dict(zip(sch.get_loops(partial)[1:], kinds, strict=True))
+        reduced = [loop for loop, kind in every.items() if kind == tirx.IterVar.CommReduce]
+        vector, lane = sch.split(next(iter(every)), [None, lanes])  # `rfactor` puts it first
+        sch.reorder(*reduced, vector, lane)
+        sch.unroll(vector)
+        sch.vectorize(lane)
+        sch.decompose_reduction(partial, reduced[0])
 
 
 class ElementWise(CPUScheduleRule):
