@@ -176,6 +176,16 @@ def test_weights_are_fetched_while_sums_run() -> None:
         assert not [line for line in body if "(%rsp)" in line and "mm" in line]
 
 
+def test_sums_stay_in_registers_while_the_next_chunk_is_fetched() -> None:
+    late = Conv(1, (7, 7), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 512, 512)
+    text = assembly(tvmlab.compile(module([late])[0], float_target("skylake-avx512")))
+    assert "prefetch" in text
+    bodies = [body for body in inner_loops(text) if sum("vfmadd" in line for line in body) >= 14]
+    assert bodies
+    for body in bodies:  # LLVM would store all sums before each prefetch
+        assert not [line for line in body if re.search(r"prefetch|vmov\w+\s+%zmm\d+, .*\(", line)]
+
+
 @pytest.mark.parametrize(
     "case",
     [

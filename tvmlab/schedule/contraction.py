@@ -21,7 +21,7 @@ from . import loops
 from .compute import CONTRACTION, DOT, TILE, raveled
 from .machine import Machine
 from .partial_sums import mark_steps
-from .prefetch import Ahead
+from .prefetch import PART, Ahead
 from .tails import mark_tail
 from .tile_size import OPEN, OPERATOR
 
@@ -35,6 +35,8 @@ _FEW = 16
 _UNROLLED, _ALL = 8, 1 << 30
 # From this many pixels per tile, reading the weights from the L2 cache costs no time.
 _MANY = 10
+# Tiles per block of weights beyond which the wait of the first one does not count.
+_TILES = 64
 # Loops over the sums of a product of two matrices: rows, one pixel, channels.
 _ONE_MATRIX = 3
 
@@ -165,7 +167,7 @@ class _Plan:
         down = lines if isinstance(lines, int) else 0
         # `tails` counts the tiles of an open number of rows, if a tile has several.
         counted = isinstance(x, int) and (isinstance(lines, int) or rows > 1)
-        if once and counted and blocks * weights > machine.l1:
+        if once and counted and blocks * weights > machine.l1 and down * x // columns <= _TILES:
             step = channels * depth
             many = math.prod(taps) * steps * step
             ahead = Ahead(rows, columns, down, x // columns, step, many)
@@ -174,6 +176,8 @@ class _Plan:
             chunk = loops.divisor(steps, machine.l1 // (channels * size))
             few = loops.divisor(lines, 8)
             whole = chunk == steps
+            if ahead and not whole:
+                ahead = ahead.by_chunks(few, chunk)
             return cls(
                 *(tile, group, few, chunk, whole, reuse, unroll),
                 *(False, ahead, prepared, work, left),
@@ -291,8 +295,12 @@ def _tile(
     if plan.unroll > 1 or plan.sample:
         _, k, written = plan.cut(sch, k, plan.unroll, _UNROLLED)
         sch.unroll(written)
-    if plan.ahead:
+    if plan.ahead and plan.whole:
         plan.ahead.annotate(sch, k, blocks)
+    elif plan.ahead:
+        # LLVM keeps the sums of a chunk in registers only in a loop that does not prefetch.
+        part, _ = sch.split(k, [None, loops.divisor(loops.extent(sch, k), PART // plan.unroll)])
+        plan.ahead.annotate(sch, part, 1)
     if plan.lines and mark_tail(sch, yt, within, plan.lines, rows, own) and own and dot is None:
         mark_steps(sch, k, xi, channels // lanes)
     if dot is None:

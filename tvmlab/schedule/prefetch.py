@@ -9,7 +9,7 @@ each step of the sum: the processor's own prefetcher cannot predict the next blo
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -24,6 +24,8 @@ __all__ = ["LINE", "Ahead", "count_tiles", "fetch", "fetch_ahead"]
 AHEAD = "tvmlab.ahead"
 #: Numbers of 4 bytes in a line of the cache.
 LINE = 16
+#: Steps of a chunk's sum for which the lines are fetched together.
+PART = 16
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
@@ -32,7 +34,17 @@ _READ, _LEVEL, _DATA = 0, 2, 1
 class Ahead:
     """The order in which a scheduled contraction reads its packed weights.
 
-    If the number of rows is known only at run time, `down` is zero until `count_tiles` sets it.
+    Attributes
+    ----------
+    rows, columns : int
+        Pixels of a tile.
+    down, across : int
+        Tiles that read the same weights. If the number of rows is known only at run time, `down` is
+        zero until `count_tiles` sets it.
+    step, many : int
+        Weights of one step of a sum, and of all steps until the next block or chunk.
+    lines : int
+        Lines of the cache that an iteration of the marked loop fetches.
     """
 
     rows: int
@@ -41,13 +53,19 @@ class Ahead:
     across: int
     step: int
     many: int
+    lines: int = 1
+
+    def by_chunks(self, rows: int, steps: int) -> Ahead:
+        """Fetch the next chunk of steps, which these rows of tiles read, `PART` steps at a time."""
+        lines = math.ceil(PART * self.step / (rows * self.across * LINE))
+        return replace(self, down=rows, many=steps * self.step, lines=lines)
 
     def annotate(self, sch: s_tir.Schedule, loop: Any, blocks: Any) -> None:
         """Mark the loop over the steps of a sum, for `fetch_ahead`."""
         sch.annotate(loop, AHEAD, [*astuple(self), blocks])
 
-    def _instruction(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Return the statement that prefetches in one step of the sum."""
+    def _instructions(self, body: tirx.Stmt) -> list[tirx.Stmt]:
+        """Return the statements that prefetch in one iteration of the marked loop."""
         inner: list[tirx.For] = []
         found: list[s_tir.SBlockRealize] = []
         kinds = ((tirx.For, inner.append), (s_tir.SBlockRealize, found.append))
@@ -68,13 +86,17 @@ class Ahead:
             outside(axis.min) * math.prod(shape[i + 1 :]) for i, axis in enumerate(weights.region)
         )
         # Each tile fetches its share, evenly over its steps.
-        tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
+        row = tirx.floordiv(y, self.rows)
+        row = tirx.floormod(row, self.down) if isinstance(self.down, int) else row
+        tile = row * self.across + tirx.floordiv(x, self.columns)
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
         tiles = self.down * self.across
         share = tile * (self.many // tiles) + done * (self.step // tiles)
         next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
-        there = tirx.BufferLoad(weights.source, [zero] * (len(shape) - 1) + [next_])
-        return tirx.Evaluate(fetch(there))
+        first = [zero] * (len(shape) - 1)
+        places = ([*first, next_ + line * LINE] for line in range(self.lines))
+        loads = [tirx.BufferLoad(weights.source, place) for place in places]
+        return [tirx.Evaluate(fetch(load)) for load in loads]
 
 
 def fetch(number: Any) -> Any:
@@ -106,9 +128,9 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
             return loop
-        rows, columns, down, across, step, many, blocks = sizes(loop.annotations[AHEAD])
-        ahead = Ahead(rows, columns, down, across, step, many * blocks)
-        body = tirx.SeqStmt([ahead._instruction(loop.body), loop.body])
+        rows, columns, down, across, step, many, lines, blocks = sizes(loop.annotations[AHEAD])
+        ahead = Ahead(rows, columns, down, across, step, many * blocks, lines)
+        body = tirx.SeqStmt([*ahead._instructions(loop.body), loop.body])
         return loop_with(loop, body, without=(AHEAD,))
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
