@@ -92,7 +92,9 @@ class Tile:
             # channels are not written; a tile of several rows touches more lines of the cache.
             uneven = int(bool(height % tile.rows or width % tile.columns))
             uneven += 2 * bool(channels % tile.channels)
-            return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1))
+            # Unknown numbers of rows are often multiples of `FEW`.
+            odd = bool(width == OPEN and FEW % tile.columns)
+            return tiles * one * (1 + 0.05 * uneven + 0.07 * odd + 0.02 * (tile.rows - 1))
 
         # Inputs whose distance is a multiple of a page compete for the same few L1 cache lines.
         most = _WAYS * (_PAGE // math.gcd(_PAGE, apart))
