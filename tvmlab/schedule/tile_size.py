@@ -24,6 +24,8 @@ from .machine import Machine
 #: Rows of a matrix to choose a tile for if their number is unknown: a multiple of all of `FEW`, and
 #: the most rows of such a tile, because its code is written for each number of rows.
 OPEN, FEW = 840, 8
+# Channels of a tile if their number is unknown: a few channels are padded to a whole tile.
+_OPEN_CHANNELS = 16
 
 # Throughput per cycle of today's x86-64 and aarch64 cores, and the latency of a sum in cycles.
 _FMAS, _LOADS, _LATENCY = 2, 2, 4
@@ -106,6 +108,7 @@ class Tile:
             for columns in range(1, min(width, pixels) + 1)
             for rows in range(1, min(height, pixels // columns) + 1)
             if width != OPEN or columns <= FEW
+            if channels != OPEN or vectors * lanes <= max(lanes, _OPEN_CHANNELS)
         ]
         return sorted(candidates, key=cycles)
 
