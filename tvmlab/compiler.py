@@ -171,6 +171,7 @@ def _simplifications() -> list[Any]:
     return [
         ExpandOperators(),
         CheckIndices(),
+        relax.transform.ConvertToDataflow(),  # other passes rewrite only these blocks
         fold_constants(),
         relax.transform.CanonicalizeBindings(),
         FoldBatchNorm(),
