@@ -176,8 +176,6 @@ class _Plan:
             chunk = loops.divisor(steps, machine.l1 // (channels * size))
             few = loops.divisor(lines, 8)
             whole = chunk == steps
-            if ahead and not whole:
-                ahead = ahead.by_chunks(few, chunk)
             return cls(
                 *(tile, group, few, chunk, whole, reuse, unroll),
                 *(False, ahead, prepared, work, left),
@@ -300,7 +298,7 @@ def _tile(
     elif plan.ahead:
         # LLVM keeps the sums of a chunk in registers only in a loop that does not prefetch.
         part, _ = sch.split(k, [None, loops.divisor(loops.extent(sch, k), PART // plan.unroll)])
-        plan.ahead.annotate(sch, part, 1)
+        plan.ahead.by_chunks(plan.rows, plan.chunk).annotate(sch, part, 1)
     if plan.lines and mark_tail(sch, yt, within, plan.lines, rows, own) and own and dot is None:
         mark_steps(sch, k, xi, channels // lanes)
     if dot is None:

@@ -3,7 +3,8 @@
 Late layers of a network have few pixels and many weights. The first tile of pixels waits while a
 block of weights is read from memory; the other tiles read it from the cache, and the memory is
 idle. Therefore the tiles prefetch the next block while they work on the current one, a little with
-each step of the sum: the processor's own prefetcher cannot predict the next block.
+each step of the sum: the processor's own prefetcher cannot predict the next block. If a chunk of
+the weights serves several rows of tiles from the L1 cache, these prefetch the next chunk.
 """
 
 from __future__ import annotations
