@@ -171,7 +171,7 @@ def _simplifications() -> list[Any]:
     return [
         ExpandOperators(),
         CheckIndices(),
-        relax.transform.ConvertToDataflow(),  # other passes rewrite only these blocks
+        relax.transform.ConvertToDataflow(),  # layouts and fusion need these blocks
         fold_constants(),
         relax.transform.CanonicalizeBindings(),
         FoldBatchNorm(),

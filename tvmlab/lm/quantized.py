@@ -80,7 +80,7 @@ class Quantized:
         dot = form.machine.dot16
         lanes = dot.lanes if dot else form.machine.lanes("int32")
         words, positions = GROUP // form.word, 8 // form.bits
-        # A single stream is prefetched; four streams of 4-bit weights would need more registers.
+        # Four streams of 4-bit weights would need too many registers. A single one is prefetched.
         blocks = form.blocks(self.outputs)
         streams = form.streams(self.outputs) if form.bits == 8 else 1
         rounded, units, first = self._rounded(x, tokens)

@@ -295,10 +295,13 @@ def _tile(
         sch.unroll(written)
     if plan.ahead and plan.whole:
         plan.ahead.annotate(sch, k, blocks)
-    elif plan.ahead:
+    elif plan.ahead and plan.rows * plan.ahead.across > 1:
         # LLVM keeps the sums of a chunk in registers only in a loop that does not prefetch.
-        part, _ = sch.split(k, [None, loops.divisor(loops.extent(sch, k), PART // plan.unroll)])
-        plan.ahead.by_chunks(plan.rows, plan.chunk).annotate(sch, part, 1)
+        long = loops.divisor(loops.extent(sch, k), PART // plan.unroll)
+        if 2 * long * plan.unroll >= PART:
+            part, _ = sch.split(k, [None, long])
+            ahead = plan.ahead.by_chunks(plan.rows, plan.chunk, long * plan.unroll)
+            ahead.annotate(sch, part, 1)
     if plan.lines and mark_tail(sch, yt, within, plan.lines, rows, own) and own and dot is None:
         mark_steps(sch, k, xi, channels // lanes)
     if dot is None:

@@ -25,7 +25,7 @@ __all__ = ["LINE", "Ahead", "count_tiles", "fetch", "fetch_ahead"]
 AHEAD = "tvmlab.ahead"
 #: Numbers of 4 bytes in a line of the cache.
 LINE = 16
-#: Steps of a chunk's sum for which the lines are fetched together.
+#: The most steps of a chunk's sum for which the lines are fetched together.
 PART = 16
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
@@ -56,9 +56,9 @@ class Ahead:
     many: int
     lines: int = 1
 
-    def by_chunks(self, rows: int, steps: int) -> Ahead:
-        """Fetch the next chunk of steps, which these rows of tiles read, `PART` steps at a time."""
-        lines = math.ceil(PART * self.step / (rows * self.across * LINE))
+    def by_chunks(self, rows: int, steps: int, part: int) -> Ahead:
+        """Fetch the next chunk of `steps`, which `rows` rows of tiles read, `part` at a time."""
+        lines = math.ceil(part * self.step / (rows * self.across * LINE))
         return replace(self, down=rows, many=steps * self.step, lines=lines)
 
     def annotate(self, sch: s_tir.Schedule, loop: Any, blocks: Any) -> None:
