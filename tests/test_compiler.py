@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -55,21 +54,12 @@ def test_compile_gives_upstreams_numbers_and_leaves_the_module_alone() -> None:
 
 
 def test_a_function_without_dataflow_blocks_is_optimized_alike() -> None:
-    weight, names, x = relax.const(array(8, 3, 3, 3)), [], array(1, 3, 8, 8)
-    for block in (relax.BlockBuilder.dataflow, contextlib.nullcontext):
-        var = relax.Var("x", relax.TensorType((1, 3, 8, 8), "float32"))
-        builder = relax.BlockBuilder()
-        with builder.function("main", [var]):
-            with block(builder):
-                out = builder.emit(relax.op.nn.conv2d(var, weight))
-                out = builder.emit(relax.op.nn.relu(out))
-                out = builder.emit_output(out) if not names else out
-            builder.emit_func_output(out)
-        run = tvmlab.compile(builder.get())
-        names.append([(kernel.name, kernel.rule) for kernel in run.summary().kernels])
-        wanted = plainly(builder.get(), x)
-        np.testing.assert_allclose(run(x), wanted, rtol=1e-4, atol=1e-5)
-    assert names[0] == names[1]
+    mod, x, kernels = tvmlab.load(convolutional()), array(1, 3, 8, 8), []
+    for one in (mod, relax.transform.ToNonDataflow()(mod)):
+        run = tvmlab.compile(one)
+        kernels.append([(kernel.name, kernel.rule) for kernel in run.summary().kernels])
+        np.testing.assert_allclose(run(x), plainly(one, x), rtol=1e-4, atol=1e-5)
+    assert kernels[0] == kernels[1]
 
 
 def test_compile_is_for_the_host_unless_told() -> None:

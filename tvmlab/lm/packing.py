@@ -50,7 +50,7 @@ class Format:
         return -(-outputs // self.tile)
 
     def streams(self, outputs: int) -> int:
-        """Return how many blocks to read at once.
+        """Return how many blocks the product of a single token reads at once.
 
         Four streams hide the memory's latency. With vectors of a whole line of the cache, enough
         loads are in flight in one stream, which the processor's prefetcher follows best.

@@ -35,7 +35,7 @@ _FEW = 16
 _UNROLLED, _ALL = 8, 1 << 30
 # From this many pixels per tile, reading the weights from the L2 cache costs no time.
 _MANY = 10
-# Tiles per block of weights beyond which the wait of the first one does not count.
+# With more tiles per block of weights than this, the wait of the first tile does not matter.
 _TILES = 64
 # Loops over the sums of a product of two matrices: rows, one pixel, channels.
 _ONE_MATRIX = 3
@@ -296,12 +296,13 @@ def _tile(
     if plan.ahead and plan.whole:
         plan.ahead.annotate(sch, k, blocks)
     elif plan.ahead and plan.rows * plan.ahead.across > 1:
-        # LLVM keeps the sums of a chunk in registers only in a loop that does not prefetch.
-        long = loops.divisor(loops.extent(sch, k), PART // plan.unroll)
-        if 2 * long * plan.unroll >= PART:
-            part, _ = sch.split(k, [None, long])
-            ahead = plan.ahead.by_chunks(plan.rows, plan.chunk, long * plan.unroll)
-            ahead.annotate(sch, part, 1)
+        # LLVM keeps the sums of a chunk in registers only in a loop that does not prefetch. A chunk
+        # that divides into short parts only is not prefetched: the sums would be stored too often.
+        each = loops.divisor(loops.extent(sch, k), PART // plan.unroll)
+        steps = each * plan.unroll
+        if 2 * steps >= PART:
+            part, _ = sch.split(k, [None, each])
+            plan.ahead.by_chunks(plan.rows, plan.chunk, steps).annotate(sch, part, 1)
     if plan.lines and mark_tail(sch, yt, within, plan.lines, rows, own) and own and dot is None:
         mark_steps(sch, k, xi, channels // lanes)
     if dot is None:

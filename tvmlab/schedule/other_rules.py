@@ -118,9 +118,9 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
     many = any(loops.extent(sch, loop) != 1 for loop in spatial)
     if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
         vectors = loops.divisor(size // lanes, loops.VECTORS)
-        *_, vector, lane = sch.split(last, [None, vectors, lanes])
+        _, lane = sch.split(last, [None, vectors * lanes])
         with suppress(s_tir.ScheduleError):  # a reducer that TVM does not recognize keeps its order
-            sums.append(sch.rfactor(sch.fuse(vector, lane), rank))
+            sums.append(sch.rfactor(lane, rank))
             if vectors > 1:
                 _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
                 sums.append(sch.rfactor(lane, rank))
@@ -128,10 +128,11 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
     loops.parallel(sch, together, work)
     for partial in reversed(sums):
         sch.compute_at(partial, together, preserve_unit_loops=True)
-        kinds = [var.iter_type for var in sch.get(partial).iter_vars]
-        every = dict(zip(sch.get_loops(partial)[1:], kinds, strict=True))
-        reduced = [loop for loop, kind in every.items() if kind == tirx.IterVar.CommReduce]
-        vector, lane = sch.split(next(iter(every)), [None, lanes])  # `rfactor` puts it first
+        _, lane, *rest = sch.get_loops(partial)  # `rfactor` puts the lane first
+        kinds = [var.iter_type for var in sch.get(partial).iter_vars[1:]]
+        found = zip(rest, kinds, strict=True)
+        reduced = [loop for loop, kind in found if kind == tirx.IterVar.CommReduce]
+        vector, lane = sch.split(lane, [None, lanes])
         sch.reorder(*reduced, vector, lane)
         sch.unroll(vector)
         sch.vectorize(lane)

@@ -4,7 +4,7 @@ Late layers of a network have few pixels and many weights. The first tile of pix
 block of weights is read from memory; the other tiles read it from the cache, and the memory is
 idle. Therefore the tiles prefetch the next block while they work on the current one, a little with
 each step of the sum: the processor's own prefetcher cannot predict the next block. If a chunk of
-the weights serves several rows of tiles from the L1 cache, these prefetch the next chunk.
+the weights serves several rows of tiles from the L1 cache, the tiles prefetch the next chunk.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tvm import s_tir, tirx
 from .compute import sizes
 from .rebuild import loop_with, replaced
 
-__all__ = ["LINE", "Ahead", "count_tiles", "fetch", "fetch_ahead"]
+__all__ = ["LINE", "PART", "Ahead", "count_tiles", "fetch", "fetch_ahead"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
 #: Numbers of 4 bytes in a line of the cache.
 LINE = 16
-#: The most steps of a chunk's sum for which the lines are fetched together.
+#: Steps of a chunk's sum between two prefetches, at most.
 PART = 16
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
@@ -57,7 +57,10 @@ class Ahead:
     lines: int = 1
 
     def by_chunks(self, rows: int, steps: int, part: int) -> Ahead:
-        """Fetch the next chunk of `steps`, which `rows` rows of tiles read, `part` at a time."""
+        """Return the order for chunks of `steps`, which `rows` rows of tiles read.
+
+        A tile prefetches once in `part` steps.
+        """
         lines = math.ceil(part * self.step / (rows * self.across * LINE))
         return replace(self, down=rows, many=steps * self.step, lines=lines)
 

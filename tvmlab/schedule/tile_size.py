@@ -24,7 +24,7 @@ from .machine import Machine
 #: Rows of a matrix to choose a tile for if their number is unknown: a multiple of all of `FEW`, and
 #: the most rows of such a tile, because its code is written for each number of rows.
 OPEN, FEW = 840, 8
-# Channels of a tile if their number is unknown: a few channels are padded to a whole tile.
+# Channels of a tile if their number is unknown: wider tiles would compute more padding.
 _OPEN_CHANNELS = 16
 
 # Throughput per cycle of today's x86-64 and aarch64 cores, and the latency of a sum in cycles.
