@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
@@ -20,7 +21,7 @@ from .ir.dialect import ExpandOperators
 from .runtime.executable import Executable
 from .runtime.signature import Signature
 from .schedule import PIPELINE, STEPS, Summary, Tally, Tuned, schedule_passes
-from .schedule.shapes import shared_shapes
+from .schedule.memory import finalize_passes
 from .support.target import as_target, spelled, split_target
 from .support.wording import telling
 
@@ -103,6 +104,7 @@ def compile(
     tally = Tally()
     try:
         mod, made = cut(mod, target)
+        _check_branches(mod, made, schedule)
         scheduled, built = build(mod, made, schedule, _recorded(records, made), tally)
     except TvmlabError:
         raise  # the error already has a fix
@@ -161,8 +163,7 @@ def _passes(
     if target.kind.name != "llvm":
         return _simplifications(), [relax.get_default_pipeline(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
-    to_vm = [*cpu_generic.finalize_passes(target), shared_shapes()]
-    lower = [*cpu_generic.dataflow_lower_passes(target), *to_vm]
+    lower = [*cpu_generic.dataflow_lower_passes(target), *finalize_passes(target)]
     return [*_simplifications(), schedule_passes(target, step, tuned)], lower
 
 
@@ -178,6 +179,23 @@ def _simplifications() -> list[Any]:
         fold_others(),
         relax.transform.DeadCodeElimination(),
     ]
+
+
+def _check_branches(mod: IRModule, target: tvm.target.Target, schedule: bool | str) -> None:
+    """Refuse an `if` where upstream's memory planner runs: the process would crash later."""
+    if schedule and target.kind.name == "llvm":
+        return
+    functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]
+    found: list[relax.If] = []
+    for one in functions:
+        tvm_ffi.structural_walk(one, (relax.If, found.append))
+    if found:
+        what = "a module with `if` is compiled only for CPUs, with schedules"
+        where, fix = (
+            f"target {spelled(target)}, {schedule=}",
+            "leave schedule out, for a CPU target",
+        )
+        raise CompileError(what, where=where, fix=fix)
 
 
 def _recorded(
