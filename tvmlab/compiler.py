@@ -85,8 +85,9 @@ def compile(
         The target is unknown.
     CompileError
         There is neither a Relax function ``main`` nor a single TIR function of known outputs, a
-        parameter is not a tensor of a known shape, the step is unknown, a pass failed, or this TVM
-        cannot generate code for the kind of target.
+        parameter is not a tensor of a known shape, the step is unknown, a pass failed, this TVM
+        cannot generate code for the kind of target, or a module with ``if`` would be compiled by
+        upstream's passes, whose memory planner can make it crash.
     InputError
         A quantized operator (`tvmlab.qnn`) has an invalid scale or zero point.
     RecordError
@@ -182,7 +183,7 @@ def _simplifications() -> list[Any]:
 
 
 def _check_branches(mod: IRModule, target: tvm.target.Target, schedule: bool | str) -> None:
-    """Refuse an `if` where upstream's memory planner runs: the process would crash later."""
+    """Refuse an `if` where upstream's memory planner runs: the process could crash later."""
     if schedule and target.kind.name == "llvm":
         return
     functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]

@@ -91,6 +91,35 @@ def test_a_longer_network_allocates_no_more(n: tirx.Var | int) -> None:
     assert short["reshape"] == 0
 
 
+def test_sizes_that_depend_on_data_are_released() -> None:
+    rows = tirx.Var("rows", "int64")
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((N,), "float32"))
+    with builder.function("main", [x]):
+        made = builder.emit(op.unique(x, sorted=True))
+        made = builder.match_cast(made, relax.TensorType((rows,), "float32"))
+        for _ in range(6):
+            made = builder.emit(op.nn.softmax(made))
+        builder.emit_func_output(made)
+    run = tvmlab.compile(builder.get())
+    # The last softmax is the result.
+    assert len(re.findall(r"call +vm\.builtin\.null_value", run.vm_executable.as_text())) >= 5
+    expected = np.array([1.0, 2.0, 3.0])
+    for _ in range(6):
+        expected = np.exp(expected) / np.exp(expected).sum()
+    np.testing.assert_allclose(run(np.float32([3, 1, 3, 2])), expected, rtol=1e-5)
+
+
+def test_a_size_can_be_undefined_for_some_inputs() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((N,), "float32"))
+    with builder.function("main", [x]):
+        # No storage is ordered by its size for 64 rows.
+        made = builder.emit(op.full((N * N // (N - 64),), relax.const(2.0)))
+        made = builder.emit(op.nn.softmax(made))
+        builder.emit_func_output(builder.emit(op.nn.softmax(made)))
+    size = 70 * 70 // 6
+    np.testing.assert_allclose(tvmlab.compile(builder.get())(array(70)), [1 / size] * size)
+
+
 def test_results_keep_no_memory_of_other_tensors() -> None:
     run = tvmlab.compile(network([("product", i, i) for i in range(4)], [4], 3))
     machine = relax.VirtualMachine(run.vm_executable, tvm.cpu())

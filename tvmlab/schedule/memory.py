@@ -1,17 +1,20 @@
 """Share the memory of a function's tensors, and make each tensor and shape only once.
 
-A virtual machine's instruction costs a fraction of a microsecond, more if weights have pushed its
-data out of the caches. Upstream's passes make a tensor and its shape for each kernel, and release
-the tensor after its last use. Their `StaticPlanBlockMemory` lets tensors share memory only if their
-open sizes are equal, and takes memory for one branch of an `if` that only the other one allocates.
+A virtual machine's instruction costs a fraction of a microsecond, and more when its data is no
+longer in the cache. Upstream's passes make a tensor and its shape for each kernel, and release the
+tensor after its last use. Their `StaticPlanBlockMemory` shares memory between sizes that are known
+only at run time if they are equal, and lets one branch of an `if` use memory that only the other
+branch allocates, which crashes.
 
 Here, storages that are not alive at the same time share memory, the largest first (Pisarchyk and
 Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). Tensors of the same shape
-and type in the same memory are the same tensor.
+and type in the same memory are the same tensor. Memory is shared if its size depends on nothing but
+the shapes of a function's inputs; other storages, and those of branches, stay as they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +32,7 @@ __all__ = ["finalize_passes"]
 
 _STORAGE, _TENSOR = "relax.memory.alloc_storage", "relax.memory.alloc_tensor"
 _KILLS = ("relax.memory.kill_storage", "relax.memory.kill_tensor")
-# The open size for which storages are ordered, and the largest one.
+# The value of a size that is known only at run time when storages are ordered, and its bound.
 _USUAL, _LARGEST = 64, 1 << 40
 
 
@@ -48,7 +51,8 @@ def finalize_passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 def _share_memory(func: relax.Function, mod: tvm.ir.IRModule, ctx: Any) -> relax.Function:
     """Share memory outside of branches."""
     bindings = [binding for block in func.body.blocks for binding in block.bindings]
-    types = [param.ty for param in func.params]
+    # Numbers in an input that is a shape could be negative.
+    types = [param.ty for param in func.params if isinstance(param.ty, relax.TensorType)]
     known = [var for one in types for var in relax.analysis.definable_tir_vars_in_type(one)]
     rewriter = _Rewriter(_slots(_storages(bindings, func.body.body), known))
     for binding in bindings:
@@ -87,7 +91,7 @@ class _Slot:
     var: relax.Var | None = None
 
     def takes(self, one: _Storage, analyzer: sym.Analyzer) -> bool:
-        """Return whether a storage is not alive together with others, and not larger."""
+        """Return whether a storage fits: never alive with a member, and never larger."""
         if any(one.first <= other.last and other.first <= one.last for other in self.members):
             return False
         most = self.members[0]
@@ -98,7 +102,7 @@ class _Slot:
 
 
 def _storages(bindings: list[relax.Binding], result: relax.Expr) -> dict[int, _Storage]:
-    """Return the storages that are allocated outside of branches, by variable."""
+    """Return the storages that can share memory, by variable; releases do not count as uses."""
     found: dict[int, _Storage] = {}
     # The storages that can contain a variable's value.
     within: dict[int, set[int]] = {}
@@ -119,37 +123,37 @@ def _storages(bindings: list[relax.Binding], result: relax.Expr) -> dict[int, _S
             within[var] = use(value, place)
             if is_call(value, _TENSOR) and key(value.args[0]) in found:
                 found[key(value.args[0])].tensor = tvm_ffi.StructuralKey(value.args[2:4])
-    # Results have memory of their own: they would keep that of larger tensors as long as they live.
+    # Results have memory of their own: else a small result would keep the memory of a large tensor.
     for one in use(result, len(bindings)):
         del found[one]
     return found
 
 
 def _slots(storages: dict[int, _Storage], known: Sequence[tirx.Var]) -> dict[int, _Slot]:
-    """Assign each storage to a slot, the largest first."""
+    """Assign storages of `known` sizes to slots, the largest first."""
     analyzer = sym.Analyzer()
     for var in known:
         analyzer.bind(var, tvm.ir.Range(0, _LARGEST))
     usual = [(var, tirx.IntImm(var.ty.dtype, _USUAL)) for var in known]
 
-    def estimate(one: _Storage) -> Any:
-        """Return the usual number of bytes; not an integer if it is computed at run time."""
-        return sizes([analyzer.simplify(replaced(one.call.args[0].values[0], usual))])[0]
-
-    estimates = {var: estimate(one) for var, one in storages.items()}
-    ordered = [var for var, size in estimates.items() if isinstance(size, int)]
+    estimates: dict[int, int] = {}
+    for var, one in storages.items():
+        with contextlib.suppress(tvm.error.InternalError):  # a division by zero
+            estimate = analyzer.simplify(replaced(one.call.args[0].values[0], usual))
+            if isinstance(estimate, tirx.IntImm):
+                estimates[var] = int(estimate)
     made: list[_Slot] = []
-    slots = {var: _Slot([one]) for var, one in storages.items()}
-    for var in sorted(ordered, key=lambda var: -estimates[var]):
+    slots: dict[int, _Slot] = {}
+    for var in sorted(estimates, key=lambda var: -estimates[var]):
         one = storages[var]
         free = [slot for slot in made if slot.takes(one, analyzer)]
-        # A tensor that is made anyway is taken again.
+        # Prefer a slot that has a tensor of this shape and type.
         free.sort(key=lambda slot: all(one.tensor != other.tensor for other in slot.members))
         if free:
             free[0].members.append(one)
-            slots[var] = free[0]
         else:
-            made.append(slots[var])
+            made.append(_Slot([one]))
+        slots[var] = free[0] if free else made[-1]
     return slots
 
 

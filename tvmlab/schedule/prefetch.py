@@ -5,7 +5,8 @@ block of weights is read from memory; the other tiles read it from the cache, an
 idle. Therefore the tiles prefetch the next block while they work on the current one, a little with
 each step of the sum: the processor's own prefetcher cannot predict the next block. If a chunk of
 the weights serves several rows of tiles from the L1 cache, the tiles prefetch the next chunk. A
-single tile of pixels leaves most lines to the processor's prefetcher, and helps it across pages.
+single tile of pixels leaves most lines to the processor's prefetcher, and prefetches one page
+ahead, where that one stops.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ AHEAD = "tvmlab.ahead"
 LINE = 16
 #: Steps of a chunk's sum between two prefetches, at most.
 PART = 16
-# How many bytes ahead a single tile prefetches: the processor's prefetcher stops at a page's end.
-_PAGE = 4096
+# Bits of a page of memory.
+_PAGE = 4096 * 8
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
@@ -100,10 +101,10 @@ class Ahead:
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
         tiles = self.down * self.across
         share = tile * (self.many // tiles) + done * (self.step // tiles)
-        each = int(tvm.DataType(str(weights.source.dtype)).bits) // 8
-        far, near = tirx.const(self.many, "int64"), tirx.const(_PAGE // each, "int64")
-        # A tile that prefetches every line itself has to be earlier.
-        if self.step * each > self.lines * LINE * 4:
+        bits = int(tvm.DataType(str(weights.source.dtype)).bits)
+        far, near = tirx.const(self.many, "int64"), tirx.const(_PAGE // bits, "int64")
+        # A page would be too late for a tile that prefetches every line itself.
+        if self.step * bits > self.lines * LINE * 32:
             far = tirx.Select(tiles == 1, near, far)
         next_ = tirx.floordiv(place, self.many) * self.many + far + share
         first = [zero] * (len(shape) - 1)
