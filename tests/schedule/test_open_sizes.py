@@ -237,3 +237,20 @@ def test_weights_are_fetched_ahead_for_an_open_number_of_images() -> None:
         expected = torch.nn.functional.conv2d(*map(torch.from_numpy, (x, weight)), padding=1)
         largest = float(expected.abs().max())
         np.testing.assert_allclose(run(x), expected, atol=5e-5 * largest)
+
+
+@pytest.mark.parametrize("step", ["fuse", "parallel", "tile", True])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((N,), 0), ((N, 8), 0), ((8, N), 1), ((4, 8, N), 2), ((3, N, 5, 7), (1, 3)), ((N, N), (0, 1))],
+)
+def test_a_sum_of_no_numbers_is_zero(
+    shape: tuple[Any, ...], axes: tuple[int, ...] | int, step: bool | str
+) -> None:
+    def total(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return op.sum(x, axes)
+
+    run = tvmlab.compile(module(total, shape), schedule=step)
+    for size in (300, 0, 300, 0):  # the memory holds other numbers before
+        x = np.full([size if one is N else one for one in shape], 7, "float32")
+        np.testing.assert_allclose(run(x), x.sum(axes), rtol=1e-5)

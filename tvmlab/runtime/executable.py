@@ -252,13 +252,7 @@ class _VMSession:
         self._buffers: list[Any] = [None] * len(self._dtypes)
 
     def __call__(self, arrays: list[np.ndarray]) -> Any:
-        try:
-            return self._signature.narrowed(self._copied(self.main(*self.place(arrays))))
-        except tvm.error.InternalError as error:
-            beyond = self._signature.beyond(arrays)
-            if beyond is None:
-                raise
-            raise beyond from error
+        return self._signature.narrowed(self._copied(self.main(*self.place(arrays))))
 
     def place(self, arrays: list[np.ndarray]) -> list[Any]:
         """Copy arrays to tensors, which the next call overwrites.

@@ -17,7 +17,7 @@ from ..ir.dialect import NARROW, OUTPUT_NAMES, WIDENED
 
 __all__ = ["Input", "Output", "Signature"]
 
-# The function's attribute with the largest sizes, for which TVM plans memory.
+# The function's attribute with the largest sizes.
 _MOST = "tir_var_upper_bound"
 # How TVM writes the numbers in a formula.
 _INT64 = re.compile(r"T\.int64\((-?\d+)\)")
@@ -128,7 +128,7 @@ class Signature:
             args = self._in_order(args, named)
         sizes: dict[str, tuple[int, str]] = {}
         # This comparison comes first because a call's time is counted in microseconds.
-        return [
+        arrays = [
             value
             if type(value) is np.ndarray
             and value.dtype == dtype
@@ -136,9 +136,12 @@ class Signature:
             else self._check(declared, value, sizes)
             for declared, (shape, dtype), value in zip(self.inputs, self._exact, args, strict=True)
         ]
+        if self.most:
+            self._check_bounds(arrays)
+        return arrays
 
-    def beyond(self, arrays: Sequence[Any]) -> InputError | None:
-        """Return the error for sizes above those for which TVM has planned memory, if any are."""
+    def _check_bounds(self, arrays: Sequence[np.ndarray]) -> None:
+        """Raise an error for sizes above those that a model was exported for."""
         most = dict(self.most)
         for declared, array in zip(self.inputs, arrays, strict=True):
             for want, size in zip(declared.shape, array.shape, strict=True):
@@ -146,8 +149,7 @@ class Signature:
                     what = f"input {declared.name!r} has shape {tuple(array.shape)}: {want} is "
                     what += f"{size}, but the model was exported for at most {most[str(want)]}"
                     fix = "pass a smaller input, or export the model with a larger bound"
-                    return self._error(what, fix=fix)
-        return None
+                    raise self._error(what, fix=fix)
 
     def narrowed(self, result: Any) -> Any:
         """Convert results that TVM holds in 8 bits to the model's own dtypes of 2 and 4 bits."""

@@ -12,6 +12,7 @@ from tvm import s_tir, sym, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 from tvm_ffi import structural_equal
 
+from . import loops
 from .elementary import by_polynomials
 from .prefetch import fetch_ahead
 from .tails import split_parallel, split_tails, split_vectors
@@ -55,17 +56,21 @@ class ApplyRules:
         if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
             return func.with_attr(REASON, "its loops hold no blocks")
         named = _with_named_size(func)
+        reason = "no rule matches it"
         for rule in self.rules:
             name = _name(rule)
             try:
                 found = rule.apply(named, target, False)
             except Exception as error:  # schedule primitives raise errors of several classes
                 said = (str(error).strip() or repr(error)).splitlines()[0]
-                return func.with_attr(REASON, f"{name} raised: {said}")
+                reason = f"{name} raised: {said}"
+                break
             if isinstance(found, s_tir.Schedule):
                 made = {SCHEDULED: True, RULE: name, **counted(func)}
                 return finish(found.mod["main"]).with_attr(made)
-        return func.with_attr(REASON, "no rule matches it")
+        sch = s_tir.Schedule(func)
+        loops.start_sums(sch)
+        return sch.mod["main"].with_attr(REASON, reason)
 
 
 def finish(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -63,6 +63,18 @@ def reduction(sch: s_tir.Schedule, block: Any) -> list[Any]:
     return _of_kind(sch, block, tirx.IterVar.CommReduce)
 
 
+def start_sums(sch: s_tir.Schedule) -> None:
+    """Start fresh sums of an open number of terms before their loops, which run zero times for 0.
+
+    TVM would set a sum to its first value in the first iteration.
+    """
+    for block in blocks(sch):
+        fresh = len(sch.get_loops(block)) == len(sch.get(block).iter_vars)
+        reduced = reduction(sch, block) if fresh and sch.get(block).init is not None else []
+        if any(not isinstance(extent(sch, loop), int) for loop in reduced):
+            sch.decompose_reduction(block, reduced[0])
+
+
 def work(sch: s_tir.Schedule, block: Any) -> int | None:
     """Count how often a block runs; None if a size is symbolic."""
     counts = [extent(sch, loop) for loop in sch.get_loops(block)]

@@ -110,7 +110,8 @@ def _innermost(sch: s_tir.Schedule, block: Any) -> bool:
 
 def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None:
     """Reduce row by row: each row to a few vectors first, if these divide it."""
-    *_, last = loops.reduction(sch, block)
+    every = loops.reduction(sch, block)
+    last, is_open = every[-1], any(not isinstance(loops.extent(sch, k), int) for k in every)
     size = loops.extent(sch, last)
     spatial = loops.spatial(sch, block)
     rank, sums = len(spatial), []
@@ -137,6 +138,8 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
         sch.unroll(vector)
         sch.vectorize(lane)
         sch.decompose_reduction(partial, reduced[0])
+    if is_open:  # a sum of no numbers needs its first value, too
+        sch.decompose_reduction(block, every[0])
 
 
 class ElementWise(CPUScheduleRule):
@@ -173,6 +176,7 @@ class Parallel(CPUScheduleRule):
     ) -> s_tir.Schedule | None:
         """Schedule a function."""
         sch = s_tir.Schedule(func)
+        loops.start_sums(sch)
         for block in loops.blocks(sch):
             if len(sch.get_loops(block)) != len(sch.get(block).iter_vars):
                 continue  # no loop nest of its own
