@@ -186,17 +186,12 @@ def _check_branches(mod: IRModule, target: tvm.target.Target, schedule: bool | s
     """Refuse an `if` where upstream's memory planner runs: the process could crash later."""
     if schedule and target.kind.name == "llvm":
         return
-    functions = [one for one in mod.functions.values() if isinstance(one, relax.Function)]
     found: list[relax.If] = []
-    for one in functions:
-        tvm_ffi.structural_walk(one, (relax.If, found.append))
+    tvm_ffi.structural_walk(mod, (relax.If, found.append))
     if found:
-        what = "a module with `if` is compiled only for CPUs, with schedules"
-        where, fix = (
-            f"target {spelled(target)}, {schedule=}",
-            "leave schedule out, for a CPU target",
-        )
-        raise CompileError(what, where=where, fix=fix)
+        what = "a module with `if` can be compiled only for a CPU, and with schedules"
+        where = f"target {spelled(target)}, {schedule=}"
+        raise CompileError(what, where=where, fix="compile for a CPU, and leave schedule out")
 
 
 def _recorded(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,20 +136,13 @@ class Signature:
             else self._check(declared, value, sizes)
             for declared, (shape, dtype), value in zip(self.inputs, self._exact, args, strict=True)
         ]
-        if self.most:
-            self._check_bounds(arrays)
+        for name, most in self.most:
+            size, origin = sizes.get(name, (0, ""))
+            if size > most:
+                what = f"size {name} of input {origin!r} is {size}, but the model was exported for "
+                fix = "pass a smaller input, or export the model with a larger bound"
+                raise self._error(f"{what}at most {most}", fix=fix)
         return arrays
-
-    def _check_bounds(self, arrays: Sequence[np.ndarray]) -> None:
-        """Raise an error for sizes above those that a model was exported for."""
-        most = dict(self.most)
-        for declared, array in zip(self.inputs, arrays, strict=True):
-            for want, size in zip(declared.shape, array.shape, strict=True):
-                if size > most.get(str(want), size):
-                    what = f"input {declared.name!r} has shape {tuple(array.shape)}: {want} is "
-                    what += f"{size}, but the model was exported for at most {most[str(want)]}"
-                    fix = "pass a smaller input, or export the model with a larger bound"
-                    raise self._error(what, fix=fix)
 
     def narrowed(self, result: Any) -> Any:
         """Convert results that TVM holds in 8 bits to the model's own dtypes of 2 and 4 bits."""

@@ -64,9 +64,9 @@ def reduction(sch: s_tir.Schedule, block: Any) -> list[Any]:
 
 
 def start_sums(sch: s_tir.Schedule) -> None:
-    """Start fresh sums of an open number of terms before their loops, which run zero times for 0.
+    """Initialize sums of an open number of terms before their loops, which may not run at all.
 
-    TVM would set a sum to its first value in the first iteration.
+    TVM would initialize them in the first iteration. Blocks that share loops are left alone.
     """
     for block in blocks(sch):
         fresh = len(sch.get_loops(block)) == len(sch.get(block).iter_vars)

@@ -4,7 +4,7 @@ A virtual machine's instruction costs a fraction of a microsecond, and more when
 longer in the cache. Upstream's passes make a tensor and its shape for each kernel, and release the
 tensor after its last use. Their `StaticPlanBlockMemory` shares memory between sizes that are known
 only at run time if they are equal, and lets one branch of an `if` use memory that only the other
-branch allocates, which crashes.
+branch allocates, so that the process crashes.
 
 Here, storages that are not alive at the same time share memory, the largest first (Pisarchyk and
 Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). Tensors of the same shape
@@ -32,7 +32,7 @@ __all__ = ["finalize_passes"]
 
 _STORAGE, _TENSOR = "relax.memory.alloc_storage", "relax.memory.alloc_tensor"
 _KILLS = ("relax.memory.kill_storage", "relax.memory.kill_tensor")
-# The value of a size that is known only at run time when storages are ordered, and its bound.
+# What a size that is known only at run time is taken to be when storages are ordered; its bound.
 _USUAL, _LARGEST = 64, 1 << 40
 
 
@@ -68,19 +68,11 @@ class _Storage:
     """Memory that a binding allocates, and the first and last binding that need it."""
 
     call: relax.Call
+    size: Any  # bytes: an integer if it is known
+    place: tvm_ffi.StructuralKey  # the device and the scope
     first: int
     last: int
     tensor: Any = None  # the shape and type of the tensor in it
-
-    @property
-    def size(self) -> Any:
-        """The number of bytes: an integer if it is known."""
-        return sizes(self.call.args[0].values)[0]
-
-    @property
-    def place(self) -> tvm_ffi.StructuralKey:
-        """The device and the scope."""
-        return tvm_ffi.StructuralKey(self.call.args[1:3])
 
 
 @dataclass
@@ -117,7 +109,9 @@ def _storages(bindings: list[relax.Binding], result: relax.Expr) -> dict[int, _S
     for place, binding in enumerate(bindings):
         var, value = key(binding.var), binding.value
         if is_call(value, _STORAGE):
-            found[var] = _Storage(value, place, place)
+            size, *where = value.args[:3]
+            where = tvm_ffi.StructuralKey(where)
+            found[var] = _Storage(value, sizes(size.values)[0], where, place, place)
             within[var] = {var}
         elif not is_call(value, *_KILLS):
             within[var] = use(value, place)
@@ -139,21 +133,20 @@ def _slots(storages: dict[int, _Storage], known: Sequence[tirx.Var]) -> dict[int
     estimates: dict[int, int] = {}
     for var, one in storages.items():
         with contextlib.suppress(tvm.error.InternalError):  # a division by zero
-            estimate = analyzer.simplify(replaced(one.call.args[0].values[0], usual))
-            if isinstance(estimate, tirx.IntImm):
-                estimates[var] = int(estimate)
+            (estimate,) = sizes([analyzer.simplify(replaced(one.call.args[0].values[0], usual))])
+            if isinstance(estimate, int):
+                estimates[var] = estimate
     made: list[_Slot] = []
     slots: dict[int, _Slot] = {}
     for var in sorted(estimates, key=lambda var: -estimates[var]):
         one = storages[var]
         free = [slot for slot in made if slot.takes(one, analyzer)]
         # Prefer a slot that has a tensor of this shape and type.
-        free.sort(key=lambda slot: all(one.tensor != other.tensor for other in slot.members))
-        if free:
-            free[0].members.append(one)
-        else:
-            made.append(_Slot([one]))
-        slots[var] = free[0] if free else made[-1]
+        alike = [slot for slot in free if any(one.tensor == other.tensor for other in slot.members)]
+        if not free:
+            made.append(_Slot([]))
+        slots[var] = (alike or free or made[-1:])[0]
+        slots[var].members.append(one)
     return slots
 
 

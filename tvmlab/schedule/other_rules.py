@@ -138,7 +138,7 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
         sch.unroll(vector)
         sch.vectorize(lane)
         sch.decompose_reduction(partial, reduced[0])
-    if is_open:  # a sum of no numbers needs its first value, too
+    if is_open:  # a sum of no numbers is initialized as well
         sch.decompose_reduction(block, every[0])
 
 

@@ -30,8 +30,8 @@ AHEAD = "tvmlab.ahead"
 LINE = 16
 #: Steps of a chunk's sum between two prefetches, at most.
 PART = 16
-# Bits of a page of memory.
-_PAGE = 4096 * 8
+# Lines of the cache in a page of memory.
+_PAGE = 64
 # Arguments of LLVM's prefetch: read, second-level cache, data.
 _READ, _LEVEL, _DATA = 0, 2, 1
 
@@ -101,12 +101,12 @@ class Ahead:
         done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
         tiles = self.down * self.across
         share = tile * (self.many // tiles) + done * (self.step // tiles)
-        bits = int(tvm.DataType(str(weights.source.dtype)).bits)
-        far, near = tirx.const(self.many, "int64"), tirx.const(_PAGE // bits, "int64")
+        ahead = zero + self.many
+        line = LINE * 32 // int(tvm.DataType(str(weights.source.dtype)).bits)
         # A page would be too late for a tile that prefetches every line itself.
-        if self.step * bits > self.lines * LINE * 32:
-            far = tirx.Select(tiles == 1, near, far)
-        next_ = tirx.floordiv(place, self.many) * self.many + far + share
+        if self.step > self.lines * line:
+            ahead = tirx.Select(tiles == 1, zero + _PAGE * line, ahead)
+        next_ = tirx.floordiv(place, self.many) * self.many + ahead + share
         first = [zero] * (len(shape) - 1)
         places = ([*first, next_ + line * LINE] for line in range(self.lines))
         loads = [tirx.BufferLoad(weights.source, place) for place in places]
