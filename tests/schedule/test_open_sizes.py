@@ -19,9 +19,11 @@ from tvmlab.schedule.apply import RULE, ApplyRules
 from tvmlab.schedule.pipeline import rules
 
 N, M = (tirx.Var(name, "int64") for name in "nm")
-#: Around the vectors and the tiles of all processors, and over a few of them.
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100)
+#: None, around the vectors and the tiles of all processors, and over a few of them.
+SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100)
 W, B = array(40, 37), array(37, seed=1)
+#: Weights that are fetched ahead: of a small product, and of one that all threads share.
+SMALL, LARGE = array(128, 128) / 4, array(300, 512) / 4
 Made = Callable[..., relax.Expr]
 
 
@@ -47,6 +49,18 @@ def dense_by_torch(x: torch.Tensor) -> torch.Tensor:
 
 CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]], str]] = {
     "rows": (dense, dense_by_torch, [(N, 40)], "Contraction"),
+    "rows by weights of more than the L1 cache": (
+        lambda b, x: op.nn.relu(op.matmul(x, relax.const(SMALL))),
+        lambda x: (x.double() @ torch.from_numpy(SMALL).double()).relu(),
+        [(N, 128)],
+        "Contraction",
+    ),
+    "rows of many channels": (
+        lambda b, x: op.nn.relu(op.matmul(x, relax.const(LARGE))),
+        lambda x: (x.double() @ torch.from_numpy(LARGE).double()).relu(),
+        [(N, 300)],
+        "Contraction",
+    ),
     "rows of one batch": (dense, dense_by_torch, [(1, N, 40)], "Contraction"),
     "batches": (dense, dense_by_torch, [(N, 5, 40)], "Contraction"),
     "rows and batches": (dense, dense_by_torch, [(M, N, 40)], "Contraction"),
@@ -127,7 +141,7 @@ def test_every_size_has_the_right_result(name: str) -> None:
             for i, shape in enumerate(shapes)
         ]
         expected = theirs(*map(torch.from_numpy, inputs)).numpy()
-        limit = 2e-6 * max(1, np.abs(expected).max())
+        limit = 2e-6 * np.abs(expected).max(initial=1)
         np.testing.assert_allclose(run(*inputs), expected, rtol=1e-5, atol=limit)
 
 
@@ -172,6 +186,15 @@ def test_a_row_or_two_are_summed_in_as_many_vectors_as_larger_tiles() -> None:
     script = script_of_the_product()
     parts = re.findall(r"contraction_tail.* = .*, T.int64\((\d+)\), T.int64\(48\)\)", script)
     assert sorted(map(int, parts)) == [1, 1, 1, 1, 1, 1, 2, 2, 4, 4]  # in parallel, and alone
+
+
+def test_a_few_rows_are_computed_in_tiles_of_twice_the_channels() -> None:
+    make, _, shapes, _ = CASES["rows of many channels"]
+    run = tvmlab.compile(module(make, *shapes), {"kind": "llvm", "mcpu": "x86-64-v3"})
+    few, others = str(run.tir()).split("if n <= T.int64(2):")[1].split("\n        else:\n")
+    vectors = r"i2_1_0\w* in T.unroll\(T.int64\((\d)\)\)"
+    assert set(re.findall(vectors, few)) == {"4"}
+    assert set(re.findall(vectors, others)) == {"2"}
 
 
 def test_the_last_rows_are_computed_without_conditions() -> None:

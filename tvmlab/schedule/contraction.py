@@ -22,7 +22,7 @@ from .compute import CONTRACTION, DOT, TILE, raveled
 from .machine import Machine
 from .partial_sums import mark_steps
 from .prefetch import PART, Ahead
-from .tails import mark_tail
+from .tails import mark_few, mark_tail
 from .tile_size import OPEN, OPERATOR
 
 __all__ = ["Contraction"]
@@ -145,6 +145,8 @@ class _Plan:
         many = many or lines * known >= machine.threads or (work is not None and work < _PARALLEL)
         local = prepared and blocks * weights <= machine.l2 and many
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
+        # A few rows read two blocks at a time.
+        group *= 1 + (not isinstance(lines, int) and group % 2 > 0 and blocks % 2 == 0)
         group = group if isinstance(o, int) else 0
         # Either the images are read again for every group, or the weights for every image.
         inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
@@ -204,6 +206,17 @@ class _Plan:
             return size, *sch.split(loop, [None, size])
         sizes = sch.sample_perfect_tile(loop, 2, max(most, size), decision=[whole // size, size])
         return sizes[1], *sch.split(loop, sizes)
+
+    def few(self, blocks: Any, machine: Machine, vectors: int) -> int:
+        """Return the most rows, if their number is open, for which tiles of twice the vectors fit.
+
+        `blocks` is the number of blocks of channels next to each other. Small products would be
+        written four times, because they are also written for one thread.
+        """
+        once = self.whole and not self.sample and self.work is not None and self.tile[1] == 1
+        if self.lines >= 0 or not once or vectors < 2 or blocks % 2 > 0:
+            return 0
+        return min(self.tile[0] - 1, (machine.registers - 2 * vectors - 2) // (2 * vectors))
 
 
 def _join_rows(sch: s_tir.Schedule, block: Any, sources: list[Any], final: Any) -> None:
@@ -275,6 +288,7 @@ def _tile(
     sums = [yt, xt, *taps, kc] if plan.whole else [*taps, kc, yt, xt]
     first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
     sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol, *inner)
+    few = 0 if plan.local else plan.few(loops.extent(sch, ob), machine, channels // lanes)
     together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
     loops.parallel(sch, together, plan.work, _PARALLEL)
 
@@ -305,6 +319,8 @@ def _tile(
             plan.ahead.by_chunks(plan.rows, plan.chunk, steps).annotate(sch, part, 1)
     if plan.lines and mark_tail(sch, yt, within, plan.lines, rows, own) and own and dot is None:
         mark_steps(sch, k, xi, channels // lanes)
+    if few > 0:
+        mark_few(sch, together, [ov, sch.get_loops(store)[-2]], few)
     if dot is None:
         sch.vectorize(ol)
         sch.decompose_reduction(block, taps[0] if taps else kc)

@@ -20,30 +20,19 @@ from . import loops
 from .prefetch import AHEAD
 from .rebuild import block_with, loop_with, replaced
 
-__all__ = ["mark_steps", "split_sums", "without_marks"]
+__all__ = ["PIXEL_LOOP", "STEP_LOOP", "mark_steps", "split_sums"]
 
 # The annotations of the loop over the steps of a sum, with the number of a tile's vectors in a row;
 # and of the loop over the single pixel of each row: the partial sums are stored as its pixels.
-_STEPS, _PIXEL = "tvmlab.steps", "tvmlab.pixel"
+STEP_LOOP, PIXEL_LOOP = "tvmlab.steps", "tvmlab.pixel"
 # Vectors that a core adds at the same time: two in each of four cycles.
 _CHAINS = 8
 
 
 def mark_steps(sch: s_tir.Schedule, steps: Any, pixel: Any, vectors: int) -> None:
     """Mark the loops along which `split_sums` splits."""
-    sch.annotate(steps, _STEPS, vectors)
-    sch.annotate(pixel, _PIXEL, 1)
-
-
-def without_marks(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Remove the marks of loops."""
-
-    def plain(loop: tirx.For) -> tirx.For:
-        marked = _STEPS in loop.annotations or _PIXEL in loop.annotations
-        return loop_with(loop, loop.body, without=(_STEPS, _PIXEL)) if marked else loop
-
-    changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, plain))
-    return changed
+    sch.annotate(steps, STEP_LOOP, vectors)
+    sch.annotate(pixel, PIXEL_LOOP, 1)
 
 
 def split_sums(stmt: tirx.Stmt, sums: tirx.Buffer, rows: int) -> tuple[tirx.Stmt, tirx.Buffer]:
@@ -64,13 +53,13 @@ def split_sums(stmt: tirx.Stmt, sums: tirx.Buffer, rows: int) -> tuple[tirx.Stmt
 def _parts(stmt: tirx.Stmt, rows: int) -> int:
     """Return how many partial sums each sum of this many rows should have."""
     every = _loops(stmt)
-    steps = [loop for loop in every if _STEPS in loop.annotations]
-    pixels = [loop for loop in every if _PIXEL in loop.annotations]
+    steps = [loop for loop in every if STEP_LOOP in loop.annotations]
+    pixels = [loop for loop in every if PIXEL_LOOP in loop.annotations]
     if len(steps) != 1 or not isinstance(steps[0].extent, tirx.IntImm):
         return 1
     if any(not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) != 1 for loop in pixels):
         return 1
-    wanted = _CHAINS // (rows * int(steps[0].annotations[_STEPS]))
+    wanted = _CHAINS // (rows * int(steps[0].annotations[STEP_LOOP]))
     return loops.divisor(int(steps[0].extent), max(1, wanted))
 
 
@@ -82,11 +71,11 @@ def _loops(stmt: tirx.Stmt) -> list[tirx.For]:
 
 def _spread(loop: tirx.For, many: int) -> tirx.For:
     """Make the loop over a pixel one over partial sums, and each step one of each of them."""
-    if _PIXEL in loop.annotations:
+    if PIXEL_LOOP in loop.annotations:
         return loop_with(loop, loop.body, extent=tirx.IntImm(str(loop.extent.ty.dtype), many))
-    if _STEPS not in loop.annotations:
+    if STEP_LOOP not in loop.annotations:
         return loop
-    (part,) = (one.loop_var for one in _loops(loop.body) if _PIXEL in one.annotations)
+    (part,) = (one.loop_var for one in _loops(loop.body) if PIXEL_LOOP in one.annotations)
     step = loop.loop_var
     body = replaced(loop.body, [(step, step * many + part)])
     # The weights of few rows are read in their order, which the processor's prefetcher predicts.

@@ -6,7 +6,7 @@ idle. Therefore the tiles prefetch the next block while they work on the current
 each step of the sum: the processor's own prefetcher cannot predict the next block. If a chunk of
 the weights serves several rows of tiles from the L1 cache, the tiles prefetch the next chunk. A
 single tile of pixels leaves most lines to the processor's prefetcher, and prefetches one page
-ahead, where that one stops.
+ahead, where that one stops. If it reads two blocks at the same time, it prefetches for both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tvm import s_tir, tirx
 from .compute import sizes
 from .rebuild import loop_with, replaced
 
-__all__ = ["LINE", "PART", "Ahead", "count_tiles", "fetch", "fetch_ahead"]
+__all__ = ["LINE", "PART", "Ahead", "count_tiles", "fetch", "fetch_ahead", "two_streams"]
 
 #: The annotation of the loop over the steps of a sum that prefetches.
 AHEAD = "tvmlab.ahead"
@@ -51,6 +51,8 @@ class Ahead:
         Weights of one step of a sum, and of all steps until the next block or chunk.
     lines : int
         Lines of the cache that an iteration of the marked loop fetches.
+    streams : int
+        Blocks that a tile reads at the same time.
     """
 
     rows: int
@@ -60,6 +62,7 @@ class Ahead:
     step: int
     many: int
     lines: int = 1
+    streams: int = 1
 
     def by_chunks(self, rows: int, steps: int, part: int) -> Ahead:
         """Return the order for chunks of `steps`, which `rows` rows of tiles read.
@@ -73,8 +76,8 @@ class Ahead:
         """Mark the loop over the steps of a sum, for `fetch_ahead`."""
         sch.annotate(loop, AHEAD, [*astuple(self), blocks])
 
-    def _instructions(self, body: tirx.Stmt) -> list[tirx.Stmt]:
-        """Return the statements that prefetch in one iteration of the marked loop."""
+    def _instructions(self, body: tirx.Stmt, blocks: int) -> list[tirx.Stmt]:
+        """Return the statements that prefetch the next blocks in one iteration of a loop."""
         inner: list[tirx.For] = []
         found: list[s_tir.SBlockRealize] = []
         kinds = ((tirx.For, inner.append), (s_tir.SBlockRealize, found.append))
@@ -98,17 +101,19 @@ class Ahead:
         row = tirx.floordiv(y, self.rows)
         row = tirx.floormod(row, self.down) if isinstance(self.down, int) else row
         tile = row * self.across + tirx.floordiv(x, self.columns)
-        done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
+        many = self.many * blocks
+        done = tirx.floordiv(tirx.floormod(place, many), self.step)
         tiles = self.down * self.across
-        share = tile * (self.many // tiles) + done * (self.step // tiles)
-        ahead = zero + self.many
+        share = tile * (many // tiles) + done * (self.step // tiles)
+        ahead = zero + many
         line = LINE * 32 // int(tvm.DataType(str(weights.source.dtype)).bits)
         # A page would be too late for a tile that prefetches every line itself.
         if self.step > self.lines * line:
             ahead = tirx.Select(tiles == 1, zero + _PAGE * line, ahead)
-        next_ = tirx.floordiv(place, self.many) * self.many + ahead + share
+        next_ = tirx.floordiv(place, many) * many + ahead + share
         first = [zero] * (len(shape) - 1)
-        places = ([*first, next_ + line * LINE] for line in range(self.lines))
+        starts = (stream * self.many for stream in range(self.streams))
+        places = ([*first, next_ + at + line * LINE] for at in starts for line in range(self.lines))
         loads = [tirx.BufferLoad(weights.source, place) for place in places]
         return [tirx.Evaluate(fetch(load)) for load in loads]
 
@@ -130,10 +135,20 @@ def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
             return loop
         size, columns, _, *rest = loop.annotations[AHEAD]
         tiles = tirx.ceildiv(rows, int(size))
+        # TVM moves divisions by this number out of loops, also if there are no rows. It would
+        # simplify `max`.
+        tiles = tirx.call_llvm_pure_intrin("int64", "llvm.smax.i64", tiles, tirx.const(1, "int64"))
         return loop_with(loop, loop.body, marks={AHEAD: [size, columns, tiles, *rest]})
 
     changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, rewrite))
     return changed
+
+
+def two_streams(loop: tirx.For) -> tirx.For:
+    """Let a loop that `Ahead.annotate` marked prefetch two blocks of weights for a single tile."""
+    rows, columns, _, across, step, many, lines, _, blocks = loop.annotations[AHEAD]
+    marks = [rows, columns, 1, across, step, many, lines, 2, blocks]
+    return loop_with(loop, loop.body, marks={AHEAD: marks})
 
 
 def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -142,9 +157,8 @@ def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:
             return loop
-        rows, columns, down, across, step, many, lines, blocks = sizes(loop.annotations[AHEAD])
-        ahead = Ahead(rows, columns, down, across, step, many * blocks, lines)
-        body = tirx.SeqStmt([*ahead._instructions(loop.body), loop.body])
+        *parts, blocks = sizes(loop.annotations[AHEAD])
+        body = tirx.SeqStmt([*Ahead(*parts)._instructions(loop.body, blocks), loop.body])
         return loop_with(loop, body, without=(AHEAD,))
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))

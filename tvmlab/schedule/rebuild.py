@@ -8,7 +8,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-__all__ = ["block_with", "loop_with", "replaced"]
+__all__ = ["block_with", "loop_with", "renamed", "replaced", "without_marks"]
 
 
 def replaced(expr: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
@@ -35,6 +35,17 @@ def loop_with(
     return tirx.For(loop.loop_var, *parts, step=loop.step)
 
 
+def without_marks(stmt: tirx.Stmt, marks: Sequence[str]) -> tirx.Stmt:
+    """Remove annotations of all loops in a statement."""
+
+    def plain(loop: tirx.For) -> tirx.For:
+        marked = any(mark in loop.annotations for mark in marks)
+        return loop_with(loop, loop.body, without=marks) if marked else loop
+
+    changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, plain))
+    return changed
+
+
 def block_with(
     block: s_tir.SBlock,
     body: tirx.Stmt,
@@ -55,3 +66,44 @@ def block_with(
         block.match_buffers,
         block.annotations,
     )
+
+
+def renamed(stmt: tirx.Stmt) -> tirx.Stmt:
+    """Define the variables of a statement's loops and blocks anew: each has one definition."""
+    found: list[tirx.Var] = []
+    buffers: list[tirx.Buffer] = []
+
+    def of_loop(loop: tirx.For) -> None:
+        found.append(loop.loop_var)
+
+    def of_block(block: s_tir.SBlock) -> None:
+        found.extend(var.var for var in block.iter_vars)
+        for match in block.match_buffers:
+            sizes = (match.buffer.elem_offset, *match.buffer.strides)
+            found.extend(size for size in sizes if isinstance(size, tirx.Var))
+            buffers.append(match.buffer)
+        buffers.extend(block.alloc_buffers)
+
+    def of_value(made: tirx.AllocBuffer) -> None:
+        buffers.append(made.buffer)
+
+    def of_name(bind: tirx.Bind) -> None:
+        found.append(bind.var)
+
+    kinds = ((tirx.For, of_loop), (s_tir.SBlock, of_block))
+    tvm_ffi.structural_walk(stmt, (*kinds, (tirx.AllocBuffer, of_value), (tirx.Bind, of_name)))
+    pairs: list[tuple[Any, Any]] = [(var, tirx.Var(var.name, var.ty.dtype)) for var in found]
+    for old in buffers:
+        new = tirx.decl_buffer(
+            old.shape,
+            old.dtype,
+            old.name,
+            strides=[replaced(size, pairs) for size in old.strides],
+            elem_offset=replaced(old.elem_offset, pairs),
+            scope=old.scope(),
+            data_alignment=old.data_alignment,
+            offset_factor=old.offset_factor,
+            layout=old.layout,
+        )
+        pairs.append((old, new))
+    return replaced(stmt, pairs)

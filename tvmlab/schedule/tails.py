@@ -3,6 +3,10 @@
 The loops of a contraction run over whole tiles, and its last tile would read beyond the matrix. A
 condition inside the sum would be a branch for each row and step. Therefore the tile is written
 twice: whole, and with the rows that are left; one branch for each tile chooses.
+
+If the number of rows is known only at run time, a matrix of a few rows is one such smaller tile. It
+leaves registers for more sums, so that it is computed in tiles of twice the channels: the more
+sums, the less often the same numbers of the matrix are loaded.
 """
 
 from __future__ import annotations
@@ -17,15 +21,18 @@ from tvm import s_tir, sym, tirx
 
 from . import loops
 from .compute import sizes
-from .partial_sums import split_sums, without_marks
-from .prefetch import count_tiles
-from .rebuild import block_with, loop_with, replaced
+from .partial_sums import PIXEL_LOOP, STEP_LOOP, split_sums
+from .prefetch import AHEAD, count_tiles, two_streams
+from .rebuild import block_with, loop_with, renamed, replaced, without_marks
 
-__all__ = ["mark_tail", "split_tails", "split_vectors"]
+__all__ = ["mark_few", "mark_tail", "split_tails", "split_vectors"]
 
 # The annotations of the loop over tiles: the number of rows, and the buffer of sums that belongs to
 # one tile; and of the loop over a tile's rows: their number.
 _ROWS, _SUMS, _SIZE = "tvmlab.rows_of_all", "tvmlab.sums", "tvmlab.rows_of_a_tile"
+# The annotations of the loop over all tiles, and of the loop over tiles of rows if there is only
+# one: the most rows that are few; and of the loops over a tile's vectors.
+_FEW, _ALONE, _VECTORS = "tvmlab.few", "tvmlab.alone", "tvmlab.vectors"
 # Spatial axes of a product of two matrices: rows, one pixel, channels.
 _ONE_MATRIX = 3
 
@@ -48,10 +55,45 @@ def mark_tail(
     return fewer
 
 
+def mark_few(sch: s_tir.Schedule, tiles: Any, vectors: Sequence[Any], few: int) -> None:
+    """Mark the loop over all tiles, and the loops over a tile's vectors.
+
+    Matrices of up to `few` rows are computed in tiles of twice the vectors. The number of a tile's
+    block of channels is the last part of the loop over all tiles, and there are an even number.
+    """
+    sch.annotate(tiles, _FEW, few)
+    for loop in vectors:
+        sch.annotate(loop, _VECTORS, 1)
+
+
+def _with_few(loop: tirx.For) -> tirx.Stmt:
+    """Write a marked loop over all tiles for a matrix of a few rows as well."""
+    if _FEW not in loop.annotations:
+        return loop
+    few, plain = int(loop.annotations[_FEW]), loop_with(loop, loop.body, without=(_FEW,))
+
+    def widen(inner: tirx.For) -> tirx.For:
+        marks = inner.annotations
+        if _VECTORS in marks:
+            return loop_with(inner, inner.body, extent=inner.extent * 2)
+        if _ROWS in marks:
+            return loop_with(inner, inner.body, marks={_ALONE: few})
+        if STEP_LOOP in marks:
+            inner = loop_with(inner, inner.body, marks={STEP_LOOP: int(marks[STEP_LOOP]) * 2})
+        return two_streams(inner) if AHEAD in marks else inner
+
+    wide = renamed(plain)
+    body = tvm_ffi.structural_map(wide.body, (tirx.For, widen))
+    body = replaced(body, [(wide.loop_var, wide.loop_var * 2)])
+    wide = loop_with(wide, body, extent=tirx.floordiv(wide.extent, 2))
+    return tirx.IfThenElse(_open_rows(loop.body) <= few, wide, plain)
+
+
 def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Write the tiles of every marked loop twice, and choose between them."""
     if not isinstance(func.body, s_tir.SBlockRealize):
         return func
+    func = func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _with_few)))
     root, own = func.body.block, list[tirx.Buffer]()
 
     def split(loop: tirx.For) -> tirx.For:
@@ -62,7 +104,7 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
         many = rows if rows > 0 else _open_rows(loop.body)
 
         def tail(left: int) -> tirx.Stmt:
-            made = _cut(_renamed(loop.body), left)
+            made = _cut(renamed(loop.body), left)
             # With a buffer of its own, because its size would be that of all rows if both wrote it.
             for sums in (buffer for buffer in root.alloc_buffers if buffer.name == name):
                 made, made_for = split_sums(made, sums, left)
@@ -70,12 +112,15 @@ def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return made
 
         made = tail(rows % size if rows > 0 else 1)
-        for left in range(2, size if rows < 0 else 0):
+        most = int(loop.annotations.get(_ALONE, size - 1)) if rows < 0 else 1
+        for left in range(2, most + 1):
             made = tirx.IfThenElse(first + left <= many, tail(left), made)
-        whole = _cut(loop.body, size)
-        both = tirx.IfThenElse(first + size <= many, whole, made)
-        both = count_tiles(both, many) if rows < 0 else both
-        return loop_with(loop, without_marks(both), without=(_ROWS, _SUMS))
+        both = made
+        if _ALONE not in loop.annotations:
+            both = tirx.IfThenElse(first + size <= many, _cut(loop.body, size), made)
+            both = count_tiles(both, many) if rows < 0 else both
+        both = without_marks(both, (STEP_LOOP, PIXEL_LOOP, _VECTORS))
+        return loop_with(loop, both, without=(_ROWS, _SUMS, _ALONE))
 
     body = tvm_ffi.structural_map(root.body, (tirx.For, split))
     return _with_body(func, body, own)
@@ -111,7 +156,7 @@ def split_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
         single = tirx.all(True, *rest, value < var.dom.extent)
         single = s_tir.SBlockRealize(realize.iter_values, single, realize.block)
         edge = tirx.For(last, loop.min, loop.extent, tirx.ForKind.UNROLLED, single)
-        return tirx.IfThenElse(inside, loop_with(loop, whole), _renamed(edge))
+        return tirx.IfThenElse(inside, loop_with(loop, whole), renamed(edge))
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, split)))
 
@@ -130,7 +175,7 @@ def split_parallel(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if _at_least(many) >= least:
             return plain
         alone = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
-        alone = _renamed(alone)
+        alone = renamed(alone)
         for buffer in root.alloc_buffers:
             if _count(loop, buffer) == _count(root.body, buffer) > 0:
                 own.append(_another(buffer, f"{buffer.name}_alone"))
@@ -248,44 +293,3 @@ def _open_rows(body: tirx.Stmt) -> Any:
     data = next(r.source for r in update.reads if not any(r.source.same_as(one) for one in own))
     axes = [var for var in update.iter_vars if var.iter_type == tirx.IterVar.DataPar]
     return math.prod(data.shape[:-1]) if len(axes) == _ONE_MATRIX else data.shape[-2]
-
-
-def _renamed(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Define the variables of a statement's loops and blocks anew: each has one definition."""
-    found: list[tirx.Var] = []
-    buffers: list[tirx.Buffer] = []
-
-    def of_loop(loop: tirx.For) -> None:
-        found.append(loop.loop_var)
-
-    def of_block(block: s_tir.SBlock) -> None:
-        found.extend(var.var for var in block.iter_vars)
-        for match in block.match_buffers:
-            sizes = (match.buffer.elem_offset, *match.buffer.strides)
-            found.extend(size for size in sizes if isinstance(size, tirx.Var))
-            buffers.append(match.buffer)
-        buffers.extend(block.alloc_buffers)
-
-    def of_value(made: tirx.AllocBuffer) -> None:
-        buffers.append(made.buffer)
-
-    def of_name(bind: tirx.Bind) -> None:
-        found.append(bind.var)
-
-    kinds = ((tirx.For, of_loop), (s_tir.SBlock, of_block))
-    tvm_ffi.structural_walk(stmt, (*kinds, (tirx.AllocBuffer, of_value), (tirx.Bind, of_name)))
-    pairs: list[tuple[Any, Any]] = [(var, tirx.Var(var.name, var.ty.dtype)) for var in found]
-    for old in buffers:
-        new = tirx.decl_buffer(
-            old.shape,
-            old.dtype,
-            old.name,
-            strides=[replaced(size, pairs) for size in old.strides],
-            elem_offset=replaced(old.elem_offset, pairs),
-            scope=old.scope(),
-            data_alignment=old.data_alignment,
-            offset_factor=old.offset_factor,
-            layout=old.layout,
-        )
-        pairs.append((old, new))
-    return replaced(stmt, pairs)
