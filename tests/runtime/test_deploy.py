@@ -69,7 +69,7 @@ def test_the_smallest_has_the_same_bits(digits: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: content[:-1], "it has no description of format 5 at its end"),
+        (lambda content: content[:-1], "it has no description of format 6 at its end"),
         (lambda content: b"\0" + content[1:], "the checksum is wrong: the file is damaged"),
     ],
 )
@@ -170,6 +170,16 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
         assert refused(package, tmp_path / name) == (
             f"input x {what}\n  where: {tmp_path / name}\n  to do: pass inputs x: float32[n, 4]\n"
         )
+
+
+def test_a_size_beyond_the_models_bound(small: Any, x: Path, tmp_path: Path) -> None:
+    package = tmp_path / "bounded.so"
+    content = small[1].read_bytes()
+    package.write_bytes(content[: -20 - int.from_bytes(content[-20:-12], "little")])
+    append(package, replace(describe(small[1]), most={"n": 1}))
+    assert "size n is 2, but the model was exported for at most 1" in refused(package, x)
+    (found,) = outputs(tmp_path, package, array(1, 4))
+    assert found.shape == (1, 3)
 
 
 @settings(max_examples=60, deadline=None)

@@ -61,6 +61,17 @@ def test_a_loaded_executable_is_the_same(executable: tvmlab.Executable, saved: P
         loaded()
 
 
+def test_the_largest_size_is_saved(tmp_path: Path) -> None:
+    mod = tvmlab.load(dense("N"), shapes={"x": ("n", 4)})
+    mod["main"] = mod["main"].with_attr("tir_var_upper_bound", {"n": 3})
+    path = tvmlab.compile(mod).save(tmp_path / "bounded.so")
+    assert "n is at most 3" in str(package.describe(path))
+    loaded = tvmlab.load_executable(path)
+    assert loaded(array(3, 4)).shape == (3, 3)
+    with pytest.raises(InputError, match=r"size n of input 'x' is 4.* at most 3"):
+        loaded(array(4, 4))
+
+
 RUN = """
 import sys, numpy as np, tvmlab
 x = np.frombuffer(bytes.fromhex(sys.argv[2]), "float32").reshape(2, 4)
@@ -99,6 +110,7 @@ def test_a_package_is_described(executable: tvmlab.Executable, saved: Path) -> N
     assert package.describe(str(saved)) == package.Description(
         inputs=(Input("x", ("n", 4), "float32"),),
         outputs=(Output("y", ("n", 3), "float32"),),
+        most={},
         target=json.loads(str(executable.target)),
         versions={each.__name__: each.__version__ for each in (tvmlab, tvm, tvm_ffi)},
         runtimes=(),
@@ -142,7 +154,7 @@ def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
     ("content", "words"),
     [
         (b"", "this is not a file that Executable.save wrote"),
-        (bytes(100) + b"TVMLAB\0\6", "the file's format is 6, this tvmlab reads 5"),
+        (bytes(100) + b"TVMLAB\0\7", "the file's format is 7, this tvmlab reads 6"),
     ],
 )
 def test_other_files_are_refused(content: bytes, words: str, tmp_path: Path) -> None:

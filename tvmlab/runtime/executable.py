@@ -177,6 +177,7 @@ class Executable:
         description = package.Description(
             self.signature.inputs,
             self.signature.outputs,
+            dict(self.signature.most),
             json.loads(str(self.target)),
             versions,
             tuple(library.runtimes(self.vm_executable)),
@@ -230,7 +231,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         module = library.load(path)
     except Exception as error:  # the system's loader, with its own message
         raise _not_loaded(path, made, telling(error)) from error
-    return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
+    return Executable(module, made, Signature(found.inputs, found.outputs, found.most), work=work)
 
 
 def _not_loaded(path: Path, target: tvm.target.Target, why: str) -> PackageError:

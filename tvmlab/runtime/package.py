@@ -4,7 +4,7 @@
 system's loader ignores them, so ``tvm.runtime.load_module`` loads the file like any other library.
 
 ===========  =======  ==============================================================
-description  JSON     inputs, outputs, target, versions, runtimes, work
+description  JSON     inputs, outputs, most, target, versions, runtimes, work
 length       8 bytes  the size of the description
 checksum     4 bytes  CRC-32 of everything before it
 magic        8 bytes  ``TVMLAB``, a null character and the number of the format
@@ -30,7 +30,7 @@ from .signature import Input, Output
 __all__ = ["Description", "append", "check_name", "describe"]
 
 _LENGTH, _END = struct.Struct("<Q"), struct.Struct("<I7sB")
-_MAGIC, _FORMAT = b"TVMLAB\0", 5
+_MAGIC, _FORMAT = b"TVMLAB\0", 6
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Description:
     ----------
     inputs, outputs : tuple of Input, tuple of Output
         The inputs and outputs of a call.
+    most : dict of str to int
+        The largest sizes that the model was exported for, by the names of the sizes.
     target : dict
         The target that the model was compiled for, as TVM writes targets in JSON.
     versions : dict of str to str
@@ -55,6 +57,7 @@ class Description:
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
+    most: dict[str, int]
     target: dict[str, Any]
     versions: dict[str, str]
     runtimes: tuple[str, ...]
@@ -66,6 +69,7 @@ class Description:
         rows = [
             *(("input", str(value)) for value in self.inputs),
             *(("output", str(value)) for value in self.outputs),
+            *(("size", f"{name} is at most {most}") for name, most in self.most.items()),
             ("target", json.dumps(self.target)),
             *(("runtime", kind) for kind in self.runtimes),
             *((name, f"version {version}") for name, version in self.versions.items()),

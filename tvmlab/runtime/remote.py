@@ -68,7 +68,7 @@ class RemoteExecutable:
         session_seconds: float = 3600.0,
     ) -> None:
         found = package.describe(path)
-        self.signature = Signature(found.inputs, found.outputs)
+        self.signature = Signature(found.inputs, found.outputs, found.most)
         if odd := [str(output) for output in found.outputs if output.dtype in ("shape", "object")]:
             what = f"TVM's RPC carries only tensors, and the package returns {odd[0]}"
             raise RemoteError(what, where=str(path), fix="let the model return tensors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,11 +79,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a function, in order, and the largest sizes if they are bounded."""
+    """The inputs and outputs of a function, in order, and the largest sizes, by name, if any."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...] = ()
-    most: tuple[tuple[str, int], ...] = ()
+    most: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
@@ -112,11 +112,11 @@ class Signature:
         if len(names) == len(outputs) == len(set(names)) and all(names):
             outputs = [replace(one, name=name) for one, name in zip(outputs, names, strict=True)]
         narrow = (func.attrs or {}).get(NARROW, {})
-        most = (func.attrs or {}).get(_MOST, {}).items()
+        most = (func.attrs or {}).get(_MOST, {})
         return cls(
             tuple(replace(one, dtype=str(narrow.get(one.name, one.dtype))) for one in inputs),
             tuple(replace(one, dtype=str(narrow.get(one.name, one.dtype))) for one in outputs),
-            tuple((str(name), int(size)) for name, size in most),
+            {str(name): int(size) for name, size in most.items()},
         )
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
@@ -136,7 +136,7 @@ class Signature:
             else self._check(declared, value, sizes)
             for declared, (shape, dtype), value in zip(self.inputs, self._exact, args, strict=True)
         ]
-        for name, most in self.most:
+        for name, most in self.most.items():
             size, origin = sizes.get(name, (0, ""))
             if size > most:
                 what = f"size {name} of input {origin!r} is {size}, but the model was exported for "
@@ -247,12 +247,12 @@ def _outputs(given: relax.Type, name: str) -> list[Output]:
     """List the outputs of a value of this type, named by their positions in it."""
     fields = given.fields if isinstance(given, relax.TupleType) else [given]
     found = []
-    for place, field in enumerate(fields):
+    for place, one in enumerate(fields):
         here = f"{name}_{place}"
-        if isinstance(field, relax.TupleType):
-            found += _outputs(field, here)
+        if isinstance(one, relax.TupleType):
+            found += _outputs(one, here)
         else:
-            found.append(_output(field, here))
+            found.append(_output(one, here))
     return found
 
 

@@ -125,7 +125,7 @@ void WriteNpy(const std::string& path, const ffi::Tensor& tensor) {
 
 // The end of the file: the description, its length (8 bytes), the CRC-32 of all bytes before
 // the checksum, and the magic number, whose last byte is the number of the format.
-constexpr std::string_view kMagic("TVMLAB\0\5", 8);
+constexpr std::string_view kMagic("TVMLAB\0\6", 8);
 constexpr size_t kEnd = 8 + sizeof(uint32_t) + kMagic.size();
 
 uint32_t Crc32(std::string_view bytes) {
@@ -256,6 +256,9 @@ class Network {
       }
       inputs_.push_back(input);
     }
+    for (const auto& [name, size] : Field<json::Object>(description, "most")) {
+      most_[name.cast<ffi::String>()] = size.cast<int64_t>();
+    }
     const auto cores = target.Get(ffi::String("num-cores"));
     SetThreads(cores ? cores->cast<int64_t>() : 0);
     for (const std::string& library : libraries) {
@@ -303,6 +306,14 @@ class Network {
       }
       if (!fits) wrong(" has the shape [" + Joined(shape) + "]");
     }
+    for (const auto& [name, most] : most_) {
+      const auto size = sizes.find(name);
+      if (size != sizes.end() && std::stoll(size->second) > most) {
+        throw Refused{"size " + name + " is " + size->second + ", but the model was exported for " +
+                          "at most " + std::to_string(most),
+                      path_, "pass a smaller input, or export the model with a larger bound"};
+      }
+    }
   }
 
   // Runs the network; flattens tuples into their fields.
@@ -324,6 +335,7 @@ class Network {
 
   std::string path_;
   std::vector<Input> inputs_;
+  std::map<std::string, int64_t> most_;
   ffi::Optional<ffi::Module> machine_;
   ffi::Function main_;
 };
