@@ -177,7 +177,8 @@ def test_a_size_beyond_the_models_bound(small: Any, x: Path, tmp_path: Path) -> 
     content = small[1].read_bytes()
     package.write_bytes(content[: -20 - int.from_bytes(content[-20:-12], "little")])
     append(package, replace(describe(small[1]), most={"n": 1}))
-    assert "size n is 2, but the model was exported for at most 1" in refused(package, x)
+    what = "size n of input x is 2, but the model was exported for at most 1"
+    assert refused(package, x).startswith(f"{what}\n  where: {x}\n")
     (found,) = outputs(tmp_path, package, array(1, 4))
     assert found.shape == (1, 3)
 

@@ -23,7 +23,7 @@ N, M = (tirx.Var(name, "int64") for name in "nm")
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100)
 W, B = array(40, 37), array(37, seed=1)
 #: Weights that are fetched ahead: of a small product, and of one that all threads share.
-SMALL, LARGE = array(128, 128) / 4, array(300, 512) / 4
+SMALL, LARGE, UNEVEN = array(128, 256) / 4, array(300, 512) / 4, array(300, 500) / 4
 Made = Callable[..., relax.Expr]
 
 
@@ -59,6 +59,24 @@ CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]],
         lambda b, x: op.nn.relu(op.matmul(x, relax.const(LARGE))),
         lambda x: (x.double() @ torch.from_numpy(LARGE).double()).relu(),
         [(N, 300)],
+        "Contraction",
+    ),
+    "rows of channels that do not fill the last tile": (
+        lambda b, x: op.nn.relu(op.matmul(x, relax.const(UNEVEN))),
+        lambda x: (x.double() @ torch.from_numpy(UNEVEN).double()).relu(),
+        [(N, 300)],
+        "Contraction",
+    ),
+    "rows of many channels in batches": (
+        lambda b, x: op.matmul(x, b.emit(op.broadcast_to(relax.const(LARGE), [5, 300, 512]))),
+        lambda x: x.double() @ torch.from_numpy(LARGE).double(),
+        [(5, N, 300)],
+        "Contraction",
+    ),
+    "scores that all threads share": (
+        lambda b, x, y: op.matmul(x, b.emit(op.permute_dims(y, [0, 2, 1]))),
+        lambda x, y: x.double() @ y.double().transpose(1, 2),
+        [(512, N, 64), (512, M, 64)],
         "Contraction",
     ),
     "rows of one batch": (dense, dense_by_torch, [(1, N, 40)], "Contraction"),
@@ -190,11 +208,32 @@ def test_a_row_or_two_are_summed_in_as_many_vectors_as_larger_tiles() -> None:
 
 def test_a_few_rows_are_computed_in_tiles_of_twice_the_channels() -> None:
     make, _, shapes, _ = CASES["rows of many channels"]
-    run = tvmlab.compile(module(make, *shapes), {"kind": "llvm", "mcpu": "x86-64-v3"})
+    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+    run = tvmlab.compile(module(make, *shapes), target)
     few, others = str(run.tir()).split("if n <= T.int64(2):")[1].split("\n        else:\n")
     vectors = r"i2_1_0\w* in T.unroll\(T.int64\((\d)\)\)"
     assert set(re.findall(vectors, few)) == {"4"}
     assert set(re.findall(vectors, others)) == {"2"}
+
+
+def test_a_few_rows_of_integers() -> None:
+    w = (LARGE * 40).round().astype("int8")
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((N, 300), "uint8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(op.matmul(x, relax.const(w), out_dtype="int32"))
+        builder.emit_func_output(made)
+    run = tvmlab.compile(builder.get())
+    for size in SIZES:
+        rows = np.abs(array(size, 300, seed=size) * 40).astype("uint8")
+        assert np.array_equal(run(rows), rows.astype("int32") @ w.astype("int32"))
+
+
+def test_scores_of_narrow_vectors_have_a_schedule() -> None:
+    """Their channels are open, too, and a tile has two vectors."""
+    make, _, shapes, _ = CASES["scores that all threads share"]
+    run = tvmlab.compile(module(make, *shapes), {"kind": "llvm", "mcpu": "x86-64-v3"})
+    assert "Contraction" in [kernel.rule for kernel in run.summary().kernels]
 
 
 def test_the_last_rows_are_computed_without_conditions() -> None:

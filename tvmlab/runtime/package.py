@@ -42,7 +42,7 @@ class Description:
     inputs, outputs : tuple of Input, tuple of Output
         The inputs and outputs of a call.
     most : dict of str to int
-        The largest sizes that the model was exported for, by the names of the sizes.
+        The largest sizes that the model was exported for, by name; empty if none is bounded.
     target : dict
         The target that the model was compiled for, as TVM writes targets in JSON.
     versions : dict of str to str

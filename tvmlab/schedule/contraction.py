@@ -145,8 +145,6 @@ class _Plan:
         many = many or lines * known >= machine.threads or (work is not None and work < _PARALLEL)
         local = prepared and blocks * weights <= machine.l2 and many
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
-        # A few rows read two blocks at a time.
-        group *= 1 + (not isinstance(lines, int) and group % 2 > 0 and blocks % 2 == 0)
         group = group if isinstance(o, int) else 0
         # Either the images are read again for every group, or the weights for every image.
         inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
@@ -207,16 +205,24 @@ class _Plan:
         sizes = sch.sample_perfect_tile(loop, 2, max(most, size), decision=[whole // size, size])
         return sizes[1], *sch.split(loop, sizes)
 
-    def few(self, blocks: Any, machine: Machine, vectors: int) -> int:
-        """Return the most rows, if their number is open, for which tiles of twice the vectors fit.
+    def few(self, vectors: int, channels: Any, registers: int, threads: int, batches: bool) -> int:
+        """Return the most rows, if their number is open, that take tiles of twice the vectors.
 
-        `blocks` is the number of blocks of channels next to each other. Small products would be
-        written four times, because they are also written for one thread.
+        0 if none do. A search does not try such tiles.
         """
-        once = self.whole and not self.sample and self.work is not None and self.tile[1] == 1
-        if self.lines >= 0 or not once or vectors < 2 or blocks % 2 > 0:
+        rows, columns, wide = self.tile
+        if not isinstance(channels, int) or self.lines >= 0 or self.local or self.sample:
             return 0
-        return min(self.tile[0] - 1, (machine.registers - 2 * vectors - 2) // (2 * vectors))
+        # A small product is also written for one thread (`work` is None), so that there would be
+        # four versions. The tiles of a batch cannot be divided in pairs if its group is odd.
+        odd = batches and self.reuse and self.group % 2 > 0
+        if not self.whole or self.work is None or columns > 1 or vectors < 2 or odd:
+            return 0
+        blocks = channels // wide
+        # Some threads would wait for the others.
+        if blocks % 2 > 0 or 2 * math.ceil(blocks / 2 / threads) > math.ceil(blocks / threads):
+            return 0
+        return min(rows - 1, (registers - 2 * vectors - 2) // (2 * vectors))
 
 
 def _join_rows(sch: s_tir.Schedule, block: Any, sources: list[Any], final: Any) -> None:
@@ -272,6 +278,8 @@ def _tile(
         store = sch.cache_write(block, 0, "global")
 
     rows, columns, channels = plan.tile
+    registers = machine.registers - (dot is not None)
+    few = plan.few(channels // lanes, loops.extent(sch, o), registers, machine.threads, bool(outer))
     yt, yi = sch.split(y, [None, rows])
     xt, xi = sch.split(x, [None, columns])
     ob, oi = sch.split(o, [None, channels])
@@ -288,7 +296,6 @@ def _tile(
     sums = [yt, xt, *taps, kc] if plan.whole else [*taps, kc, yt, xt]
     first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
     sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol, *inner)
-    few = 0 if plan.local else plan.few(loops.extent(sch, ob), machine, channels // lanes)
     together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
     loops.parallel(sch, together, plan.work, _PARALLEL)
 

@@ -5,8 +5,9 @@ block of weights is read from memory; the other tiles read it from the cache, an
 idle. Therefore the tiles prefetch the next block while they work on the current one, a little with
 each step of the sum: the processor's own prefetcher cannot predict the next block. If a chunk of
 the weights serves several rows of tiles from the L1 cache, the tiles prefetch the next chunk. A
-single tile of pixels leaves most lines to the processor's prefetcher, and prefetches one page
-ahead, where that one stops. If it reads two blocks at the same time, it prefetches for both.
+single tile of pixels that does not prefetch every line leaves most lines to the processor's
+prefetcher, and prefetches one page ahead, where that one stops. If it reads two blocks at the same
+time, it prefetches for both.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
             return loop
         size, columns, _, *rest = loop.annotations[AHEAD]
         tiles = tirx.ceildiv(rows, int(size))
-        # TVM moves divisions by this number out of loops, also if there are no rows. It would
-        # simplify `max`.
+        # At least one, because TVM moves divisions by this number out of loops that do not run. It
+        # would simplify `max(tiles, 1)` to `tiles`.
         tiles = tirx.call_llvm_pure_intrin("int64", "llvm.smax.i64", tiles, tirx.const(1, "int64"))
         return loop_with(loop, loop.body, marks={AHEAD: [size, columns, tiles, *rest]})
 

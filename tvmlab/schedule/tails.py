@@ -32,7 +32,7 @@ __all__ = ["mark_few", "mark_tail", "split_tails", "split_vectors"]
 _ROWS, _SUMS, _SIZE = "tvmlab.rows_of_all", "tvmlab.sums", "tvmlab.rows_of_a_tile"
 # The annotations of the loop over all tiles, and of the loop over tiles of rows if there is only
 # one: the most rows that are few; and of the loops over a tile's vectors.
-_FEW, _ALONE, _VECTORS = "tvmlab.few", "tvmlab.alone", "tvmlab.vectors"
+_WIDE, _ALONE, _VECTORS = "tvmlab.wide", "tvmlab.alone", "tvmlab.vectors"
 # Spatial axes of a product of two matrices: rows, one pixel, channels.
 _ONE_MATRIX = 3
 
@@ -58,19 +58,20 @@ def mark_tail(
 def mark_few(sch: s_tir.Schedule, tiles: Any, vectors: Sequence[Any], few: int) -> None:
     """Mark the loop over all tiles, and the loops over a tile's vectors.
 
-    Matrices of up to `few` rows are computed in tiles of twice the vectors. The number of a tile's
-    block of channels is the last part of the loop over all tiles, and there are an even number.
+    Matrices of up to `few` rows are computed in tiles of twice the vectors: of two neighbouring
+    blocks of channels. The last part of the loop over all tiles counts the blocks, and the next
+    part the tiles of rows, of which there is one; so twice its variable is the first of two blocks.
     """
-    sch.annotate(tiles, _FEW, few)
+    sch.annotate(tiles, _WIDE, few)
     for loop in vectors:
         sch.annotate(loop, _VECTORS, 1)
 
 
 def _with_few(loop: tirx.For) -> tirx.Stmt:
     """Write a marked loop over all tiles for a matrix of a few rows as well."""
-    if _FEW not in loop.annotations:
+    if _WIDE not in loop.annotations:
         return loop
-    few, plain = int(loop.annotations[_FEW]), loop_with(loop, loop.body, without=(_FEW,))
+    few, plain = int(loop.annotations[_WIDE]), loop_with(loop, loop.body, without=(_WIDE,))
 
     def widen(inner: tirx.For) -> tirx.For:
         marks = inner.annotations
@@ -90,7 +91,7 @@ def _with_few(loop: tirx.For) -> tirx.Stmt:
 
 
 def split_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Write the tiles of every marked loop twice, and choose between them."""
+    """Write the tiles of every marked loop for each number of rows, and choose between them."""
     if not isinstance(func.body, s_tir.SBlockRealize):
         return func
     func = func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _with_few)))

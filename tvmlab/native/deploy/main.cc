@@ -288,6 +288,7 @@ class Network {
              path_);
     }
     std::map<std::string, std::string> sizes;
+    std::map<std::string, size_t> origins;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Input& declared = inputs_[i];
       const auto wrong = [&](const std::string& what) {
@@ -301,7 +302,8 @@ class Network {
       for (size_t d = 0; fits && d < shape.size(); ++d) {
         // A number must match; a name gets the first size that it meets.
         const std::string& size = declared.shape[d];
-        const bool number = '0' <= size[0] && size[0] <= '9';
+        const bool number = size.find_first_not_of("0123456789") == std::string::npos;
+        origins.emplace(size, i);
         fits = shape[d] == sizes.emplace(size, number ? size : shape[d]).first->second;
       }
       if (!fits) wrong(" has the shape [" + Joined(shape) + "]");
@@ -309,9 +311,10 @@ class Network {
     for (const auto& [name, most] : most_) {
       const auto size = sizes.find(name);
       if (size != sizes.end() && std::stoll(size->second) > most) {
-        throw Refused{"size " + name + " is " + size->second + ", but the model was exported for " +
-                          "at most " + std::to_string(most),
-                      path_, "pass a smaller input, or export the model with a larger bound"};
+        const size_t i = origins[name];
+        throw Refused{"size " + name + " of input " + inputs_[i].name + " is " + size->second +
+                          ", but the model was exported for at most " + std::to_string(most),
+                      paths[i], "pass a smaller input, or export the model with a larger bound"};
       }
     }
   }
