@@ -23,7 +23,7 @@ N, M = (tirx.Var(name, "int64") for name in "nm")
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100)
 W, B = array(40, 37), array(37, seed=1)
 #: Weights that are fetched ahead: of a small product, and of one that all threads share.
-SMALL, LARGE, UNEVEN = array(128, 256) / 4, array(300, 512) / 4, array(300, 500) / 4
+SMALL, LARGE, UNEVEN = array(120, 200) / 4, array(300, 512) / 4, array(300, 500) / 4
 Made = Callable[..., relax.Expr]
 
 
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]],
     "rows by weights of more than the L1 cache": (
         lambda b, x: op.nn.relu(op.matmul(x, relax.const(SMALL))),
         lambda x: (x.double() @ torch.from_numpy(SMALL).double()).relu(),
-        [(N, 128)],
+        [(N, 120)],
         "Contraction",
     ),
     "rows of many channels": (
@@ -134,6 +134,14 @@ CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]],
         lambda b, x: op.nn.softmax(x, -1),
         lambda x: x.double().softmax(-1),
         [(3, N, M)],
+        "Rows",
+    ),
+    "softmax of some rows": (
+        lambda b, x, y: op.where(
+            b.emit(op.astype(y, "bool")), relax.const(0.0), b.emit(op.nn.softmax(x, -1))
+        ),
+        lambda x, y: torch.where(y.bool(), 0.0, x.double().softmax(-1)),
+        [(1, 12, N, N), (1, 12, N, 1)],
         "Rows",
     ),
     "element-wise": (

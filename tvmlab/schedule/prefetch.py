@@ -136,9 +136,6 @@ def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
             return loop
         size, columns, _, *rest = loop.annotations[AHEAD]
         tiles = tirx.ceildiv(rows, int(size))
-        # At least one, because TVM moves divisions by this number out of loops that do not run. It
-        # would simplify `max(tiles, 1)` to `tiles`.
-        tiles = tirx.call_llvm_pure_intrin("int64", "llvm.smax.i64", tiles, tirx.const(1, "int64"))
         return loop_with(loop, loop.body, marks={AHEAD: [size, columns, tiles, *rest]})
 
     changed: tirx.Stmt = tvm_ffi.structural_map(stmt, (tirx.For, rewrite))
