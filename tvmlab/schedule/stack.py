@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.compilation_pipeline import get_tir_pipeline, register_tir_pipeline
 
-from .rebuild import replaced
+from ..ir.graph import key
 
 __all__ = ["PIPELINE"]
 
@@ -29,7 +29,8 @@ PIPELINE = "tvmlab"
 _MOST = 4096
 # Of tirx/transform.h: an allocation with this mark is not replaced by a call.
 _ON_STACK = "disable_lower_builtin"
-# The operator that reads a function's argument: here, a size of a tensor.
+# Divisions of integers; and the operator that reads a function's argument: here, a size.
+_QUOTIENTS = tirx.FloorDiv, tirx.FloorMod
 _ARGUMENT = tvm.ir.Op.get("tirx.tvm_struct_get")
 
 
@@ -52,29 +53,41 @@ def _on_stack(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimF
 
 @tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _never_by_zero(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimFunc:
-    """Divide by 1 where a divisor that is computed from sizes is 0."""
-    sizes: list[tirx.Var] = []
-    named: list[tuple[Any, Any]] = []
+    """Divide by at least 1 where a divisor is computed from sizes: it can only be 0 or more."""
+    divisors: list[Any] = []
+    for kind in _QUOTIENTS:
+        tvm_ffi.structural_walk(func.body, (kind, lambda quotient: divisors.append(quotient.b)))
+    if all(isinstance(divisor, tirx.IntImm) for divisor in divisors):
+        return func
+    named: dict[int, Any] = {}
 
     def name(bind: tirx.Bind) -> None:
-        if isinstance(bind.value, tvm.ir.Call) and bind.value.op.same_as(_ARGUMENT):
-            sizes.append(bind.var)
-        else:
-            named.append((bind.var, replaced(bind.value, named)))
-
-    def safe(quotient: Any) -> Any:
-        divisor, used = replaced(quotient.b, named), list[Any]()
-        kinds = ((tirx.Var, used.append), (tvm.ir.TensorLoad, used.append))
-        tvm_ffi.structural_walk(divisor, kinds)
-        if not used or not all(any(one.same_as(size) for size in sizes) for one in used):
-            return quotient
-        one = tirx.const(1, quotient.b.ty.dtype)
-        return type(quotient)(quotient.a, tirx.Select(quotient.b == 0, one, quotient.b))
+        named[key(bind.var)] = bind.value
 
     tvm_ffi.structural_walk(func.body, (tirx.Bind, name))
-    if not sizes:
-        return func
-    kinds = tuple((kind, safe) for kind in (tirx.FloorDiv, tirx.FloorMod))
+
+    known: dict[int, bool] = {}
+
+    def is_size(var: tirx.Var) -> bool:
+        if key(var) not in known:
+            known[key(var)] = key(var) in named and of_sizes(named[key(var)])
+        return known[key(var)]
+
+    def of_sizes(value: Any) -> bool:
+        if isinstance(value, tvm.ir.Call):
+            return bool(value.op.same_as(_ARGUMENT))
+        used, others = list[tirx.Var](), list[Any]()
+        kinds = ((tirx.Var, used.append), (tvm.ir.TensorLoad, others.append))
+        tvm_ffi.structural_walk(value, (*kinds, (tirx.Sub, others.append)))  # could be negative
+        return not others and all(is_size(var) for var in used)
+
+    def safe(quotient: Any) -> Any:
+        if isinstance(quotient.b, tirx.IntImm) or not of_sizes(quotient.b):
+            return quotient
+        one = tirx.const(1, quotient.b.ty.dtype)
+        return type(quotient)(quotient.a, tirx.max(quotient.b, one))
+
+    kinds = tuple((kind, safe) for kind in _QUOTIENTS)
     return func.with_body(tvm_ffi.structural_map(func.body, kinds))
 
 
