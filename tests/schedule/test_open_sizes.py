@@ -12,11 +12,13 @@ import torch
 import tvm
 from tvm import relax, te, tirx
 from tvm.relax import op
+from tvm.script import tirx as T
 
 import tvmlab
 from tests.oracles.models import array
 from tvmlab.schedule.apply import RULE, ApplyRules
 from tvmlab.schedule.pipeline import rules
+from tvmlab.schedule.stack import PIPELINE
 
 N, M = (tirx.Var(name, "int64") for name in "nm")
 #: None, around the vectors and the tiles of all processors, and over a few of them.
@@ -182,6 +184,25 @@ def test_known_numbers_of_rows_with_a_small_rest(rows: int, dtype: str) -> None:
         builder.emit_func_output(made)
     expected = x.astype("float64") @ w
     np.testing.assert_allclose(tvmlab.compile(builder.get())(x), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_number_that_is_no_size_divides_as_it_is() -> None:
+    """Only sizes are never negative."""
+
+    @T.prim_func(s_tir=True)
+    def divide(x: T.handle, by: T.int64, y: T.handle) -> None:
+        n = T.int64()
+        X = T.match_buffer(x, (n,), "int64")
+        Y = T.match_buffer(y, (n,), "int64")
+        for i in range(n):
+            with T.sblock("divide"):
+                v = T.axis.spatial(n, i)
+                Y[v] = X[v] // by
+
+    run = tvm.tirx.build(divide, target="llvm", pipeline=PIPELINE)
+    x, y = (tvm.runtime.tensor(np.arange(4) + add) for add in (5, 0))
+    run(x, -3, y)
+    assert np.array_equal(y.numpy(), np.arange(5, 9) // -3)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -29,9 +29,9 @@ PIPELINE = "tvmlab"
 _MOST = 4096
 # Of tirx/transform.h: an allocation with this mark is not replaced by a call.
 _ON_STACK = "disable_lower_builtin"
-# Divisions of integers; and the operator that reads a function's argument: here, a size.
 _QUOTIENTS = tirx.FloorDiv, tirx.FloorMod
-_ARGUMENT = tvm.ir.Op.get("tirx.tvm_struct_get")
+# The operator that reads a field of an argument, and the number of the field with a tensor's shape.
+_FIELD, _SHAPE = tvm.ir.Op.get("tirx.tvm_struct_get"), 2
 
 
 @tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
@@ -51,6 +51,12 @@ def _on_stack(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimF
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, mark)))
 
 
+def _field(value: Any) -> int:
+    """Return the number of the field that an expression reads; -1 for another expression."""
+    is_field = isinstance(value, tvm.ir.Call) and value.op.same_as(_FIELD)
+    return int(value.args[2]) if is_field else -1
+
+
 @tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _never_by_zero(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimFunc:
     """Divide by at least 1 where a divisor is computed from sizes: it can only be 0 or more."""
@@ -65,7 +71,6 @@ def _never_by_zero(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.
         named[key(bind.var)] = bind.value
 
     tvm_ffi.structural_walk(func.body, (tirx.Bind, name))
-
     known: dict[int, bool] = {}
 
     def is_size(var: tirx.Var) -> bool:
@@ -75,11 +80,14 @@ def _never_by_zero(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.
 
     def of_sizes(value: Any) -> bool:
         if isinstance(value, tvm.ir.Call):
-            return bool(value.op.same_as(_ARGUMENT))
-        used, others = list[tirx.Var](), list[Any]()
-        kinds = ((tirx.Var, used.append), (tvm.ir.TensorLoad, others.append))
-        tvm_ffi.structural_walk(value, (*kinds, (tirx.Sub, others.append)))  # could be negative
-        return not others and all(is_size(var) for var in used)
+            return _field(value) >= 0 and _field(named.get(key(value.args[0]))) == _SHAPE
+        # Whatever else is in the expression could make it negative.
+        used, numbers, others = list[tirx.Var](), list[tirx.IntImm](), list[Any]()
+        kinds = tuple((kind, others.append) for kind in (tirx.Sub, tvm.ir.Call, tvm.ir.TensorLoad))
+        known_kinds = (tirx.Var, used.append), (tirx.IntImm, numbers.append)
+        tvm_ffi.structural_walk(value, (*known_kinds, *kinds))
+        others += [number for number in numbers if int(number) < 0]
+        return bool(used) and not others and all(is_size(var) for var in used)
 
     def safe(quotient: Any) -> Any:
         if isinstance(quotient.b, tirx.IntImm) or not of_sizes(quotient.b):
