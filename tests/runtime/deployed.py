@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tvmlab.runtime import deploy
+from tvmlab.runtime.package import append, describe
 
 
 @cache
@@ -48,3 +50,12 @@ def outputs(folder: Path, package: Path, *inputs: np.ndarray) -> list[np.ndarray
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return [np.load(there / f"{place}.npy") for place in range(len(list(there.glob("*.npy"))))]
+
+
+def rewritten(saved: Path, path: Path, **change: Any) -> Path:
+    """Write a copy of a package with another description, and a checksum that is right."""
+    content = saved.read_bytes()
+    library = content[: -20 - int.from_bytes(content[-20:-12], "little")]
+    path.write_bytes(library)
+    append(path, replace(describe(saved), **change))
+    return path

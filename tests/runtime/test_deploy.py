@@ -21,7 +21,7 @@ from onnx import helper
 
 import tvmlab
 from tests.oracles.models import array, dense, model, node, value
-from tests.runtime.deployed import outputs, refused, run
+from tests.runtime.deployed import outputs, refused, rewritten, run
 from tvmlab import models
 from tvmlab.errors import ToolchainError
 from tvmlab.runtime import deploy
@@ -173,10 +173,7 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
 
 
 def test_a_size_beyond_the_models_bound(small: Any, x: Path, tmp_path: Path) -> None:
-    package = tmp_path / "bounded.so"
-    content = small[1].read_bytes()
-    package.write_bytes(content[: -20 - int.from_bytes(content[-20:-12], "little")])
-    append(package, replace(describe(small[1]), most={"n": 1}))
+    package = rewritten(small[1], tmp_path / "bounded.so", most={"n": 1})
     what = "size n of input x is 2, but the model was exported for at most 1"
     assert refused(package, x).startswith(f"{what}\n  where: {x}\n")
     (found,) = outputs(tmp_path, package, array(1, 4))

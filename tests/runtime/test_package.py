@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tvm import relax
 
 import tvmlab
 from tests.oracles.models import array, dense, model, node, said, weight
+from tests.runtime.deployed import rewritten
 from tvmlab.errors import InputError, PackageError, ToolchainError
 from tvmlab.runtime import package
 from tvmlab.runtime.signature import Input, Output
@@ -39,15 +39,6 @@ def saved(executable: tvmlab.Executable, tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("saved") / "dense.so"
     assert executable.save(path) == path
     assert [item.name for item in path.parent.iterdir()] == ["dense.so"]
-    return path
-
-
-def rewritten(saved: Path, path: Path, **change: Any) -> Path:
-    """Write a copy of a package with another description, and a checksum that is right."""
-    content = saved.read_bytes()
-    library = content[: -20 - int.from_bytes(content[-20:-12], "little")]
-    path.write_bytes(library)
-    package.append(path, replace(package.describe(saved), **change))
     return path
 
 

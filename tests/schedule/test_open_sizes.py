@@ -24,7 +24,8 @@ N, M = (tirx.Var(name, "int64") for name in "nm")
 #: None, around the vectors and the tiles of all processors, and over a few of them.
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100)
 W, B = array(40, 37), array(37, seed=1)
-#: Weights that are fetched ahead: of a small product, and of one that all threads share.
+#: Weights that are fetched ahead: of a small product, and of products that all threads share, whose
+#: channels fill the last tile, or do not.
 SMALL, LARGE, UNEVEN = array(120, 200) / 4, array(300, 512) / 4, array(300, 500) / 4
 Made = Callable[..., relax.Expr]
 
@@ -49,26 +50,26 @@ def dense_by_torch(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(made)
 
 
-CASES: dict[str, tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]], str]] = {
+Case = tuple[Made, Callable[..., torch.Tensor], list[tuple[Any, ...]], str]
+
+
+def by_weights(weights: np.ndarray) -> Case:
+    """Multiply an open number of rows by constant weights."""
+
+    def product(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return op.nn.relu(op.matmul(x, relax.const(weights)))
+
+    def by_torch(x: torch.Tensor) -> torch.Tensor:
+        return (x.double() @ torch.from_numpy(weights).double()).relu()
+
+    return product, by_torch, [(N, len(weights))], "Contraction"
+
+
+CASES: dict[str, Case] = {
     "rows": (dense, dense_by_torch, [(N, 40)], "Contraction"),
-    "rows by weights of more than the L1 cache": (
-        lambda b, x: op.nn.relu(op.matmul(x, relax.const(SMALL))),
-        lambda x: (x.double() @ torch.from_numpy(SMALL).double()).relu(),
-        [(N, 120)],
-        "Contraction",
-    ),
-    "rows of many channels": (
-        lambda b, x: op.nn.relu(op.matmul(x, relax.const(LARGE))),
-        lambda x: (x.double() @ torch.from_numpy(LARGE).double()).relu(),
-        [(N, 300)],
-        "Contraction",
-    ),
-    "rows of channels that do not fill the last tile": (
-        lambda b, x: op.nn.relu(op.matmul(x, relax.const(UNEVEN))),
-        lambda x: (x.double() @ torch.from_numpy(UNEVEN).double()).relu(),
-        [(N, 300)],
-        "Contraction",
-    ),
+    "rows of a small product": by_weights(SMALL),
+    "rows of many channels": by_weights(LARGE),
+    "rows of channels that do not fill the last tile": by_weights(UNEVEN),
     "rows of many channels in batches": (
         lambda b, x: op.matmul(x, b.emit(op.broadcast_to(relax.const(LARGE), [5, 300, 512]))),
         lambda x: x.double() @ torch.from_numpy(LARGE).double(),

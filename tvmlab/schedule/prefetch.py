@@ -144,9 +144,9 @@ def count_tiles(stmt: tirx.Stmt, rows: Any) -> tirx.Stmt:
 
 def two_streams(loop: tirx.For) -> tirx.For:
     """Let a loop that `Ahead.annotate` marked prefetch two blocks of weights for a single tile."""
-    rows, columns, _, across, step, many, lines, _, blocks = loop.annotations[AHEAD]
-    marks = [rows, columns, 1, across, step, many, lines, 2, blocks]
-    return loop_with(loop, loop.body, marks={AHEAD: marks})
+    *parts, blocks = loop.annotations[AHEAD]
+    ahead = replace(Ahead(*parts), down=1, streams=2)
+    return loop_with(loop, loop.body, marks={AHEAD: [*astuple(ahead), blocks]})
 
 
 def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:

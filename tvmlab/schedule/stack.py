@@ -60,10 +60,9 @@ def _field(value: Any) -> int:
 @tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _never_by_zero(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.PrimFunc:
     """Divide by at least 1 where a divisor is computed from sizes: it can only be 0 or more."""
-    divisors: list[Any] = []
-    for kind in _QUOTIENTS:
-        tvm_ffi.structural_walk(func.body, (kind, lambda quotient: divisors.append(quotient.b)))
-    if all(isinstance(divisor, tirx.IntImm) for divisor in divisors):
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, tuple((kind, found.append) for kind in _QUOTIENTS))
+    if all(isinstance(quotient.b, tirx.IntImm) for quotient in found):
         return func
     named: dict[int, Any] = {}
 
@@ -81,16 +80,16 @@ def _never_by_zero(func: tirx.PrimFunc, mod: tvm.ir.IRModule, ctx: Any) -> tirx.
     def of_sizes(value: Any) -> bool:
         if isinstance(value, tvm.ir.Call):
             return _field(value) >= 0 and _field(named.get(key(value.args[0]))) == _SHAPE
-        # Whatever else is in the expression could make it negative.
-        used, numbers, others = list[tirx.Var](), list[tirx.IntImm](), list[Any]()
-        kinds = tuple((kind, others.append) for kind in (tirx.Sub, tvm.ir.Call, tvm.ir.TensorLoad))
-        known_kinds = (tirx.Var, used.append), (tirx.IntImm, numbers.append)
-        tvm_ffi.structural_walk(value, (*known_kinds, *kinds))
-        others += [number for number in numbers if int(number) < 0]
-        return bool(used) and not others and all(is_size(var) for var in used)
+        used, numbers, negative = list[tirx.Var](), list[tirx.IntImm](), list[Any]()
+        kinds: list[Any] = [(tirx.Var, used.append), (tirx.IntImm, numbers.append)]
+        # The values of these could be negative.
+        kinds += [(kind, negative.append) for kind in (tirx.Sub, tvm.ir.Call, tvm.ir.TensorLoad)]
+        tvm_ffi.structural_walk(value, tuple(kinds))
+        negative += [number for number in numbers if int(number) < 0]
+        return bool(used) and not negative and all(is_size(var) for var in used)
 
     def safe(quotient: Any) -> Any:
-        if isinstance(quotient.b, tirx.IntImm) or not of_sizes(quotient.b):
+        if not of_sizes(quotient.b):
             return quotient
         one = tirx.const(1, quotient.b.ty.dtype)
         return type(quotient)(quotient.a, tirx.max(quotient.b, one))

@@ -287,8 +287,8 @@ class Network {
                  std::to_string(takes.size()),
              path_);
     }
-    std::map<std::string, std::string> sizes;
-    std::map<std::string, size_t> origins;
+    // Each size, and the input that it is first read from.
+    std::map<std::string, std::pair<std::string, size_t>> sizes;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Input& declared = inputs_[i];
       const auto wrong = [&](const std::string& what) {
@@ -303,16 +303,17 @@ class Network {
         // A number must match; a name gets the first size that it meets.
         const std::string& size = declared.shape[d];
         const bool number = size.find_first_not_of("0123456789") == std::string::npos;
-        origins.emplace(size, i);
-        fits = shape[d] == sizes.emplace(size, number ? size : shape[d]).first->second;
+        const auto known = sizes.emplace(size, std::pair(number ? size : shape[d], i)).first;
+        fits = shape[d] == known->second.first;
       }
       if (!fits) wrong(" has the shape [" + Joined(shape) + "]");
     }
     for (const auto& [name, most] : most_) {
-      const auto size = sizes.find(name);
-      if (size != sizes.end() && std::stoll(size->second) > most) {
-        const size_t i = origins[name];
-        throw Refused{"size " + name + " of input " + inputs_[i].name + " is " + size->second +
+      const auto found = sizes.find(name);
+      if (found == sizes.end()) continue;
+      const auto& [size, i] = found->second;
+      if (std::stoll(size) > most) {
+        throw Refused{"size " + name + " of input " + inputs_[i].name + " is " + size +
                           ", but the model was exported for at most " + std::to_string(most),
                       paths[i], "pass a smaller input, or export the model with a larger bound"};
       }
