@@ -15,6 +15,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from .errors import CompileError, TvmlabError
 from .frontend.tir import with_main
 from .indices import CheckIndices
+from .indices.formulas import FoldFormulas
 from .ir.batch_norm import FoldBatchNorm
 from .ir.constants import fold_constants, fold_others
 from .ir.dialect import ExpandOperators
@@ -160,7 +161,8 @@ def _passes(
 ) -> tuple[list[Any], list[Any]]:
     """List the passes from operators to scheduled loops, and from loops to code."""
     if not schedule:
-        return _simplifications()[:2], [relax.pipeline.default_build_pipeline()]
+        checks = [ExpandOperators(), CheckIndices()]
+        return checks, [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
         return _simplifications(), [relax.get_default_pipeline(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
@@ -169,9 +171,10 @@ def _passes(
 
 
 def _simplifications() -> list[Any]:
-    """List the passes for inference; the first two convert Relay's operators to Relax."""
+    """List the passes for inference."""
     return [
         ExpandOperators(),
+        FoldFormulas(),
         CheckIndices(),
         relax.transform.ConvertToDataflow(),  # layouts and fusion need these blocks
         fold_constants(),
