@@ -147,6 +147,8 @@ def _formula(
 ) -> _Formula | None:
     """Return the formula of a bound tensor, if all its operands have one."""
     call, ty = binding.value, binding.var.ty
+    if not isinstance(binding, relax.VarBinding):
+        return None
     if isinstance(call, relax.Var | ir.GenericConst):
         return found.get(key(call)) or _constant(call)
     shape = shape_of(ty) if isinstance(ty, relax.TensorType) else None
@@ -205,7 +207,10 @@ def _of_call(
     analyzer = _analyzer(_symbols(conditions), positive)
     if lower is None or not all(map(analyzer.can_prove, conditions)):
         raise _UnknownError
-    made = _taken(call, maker) if name == "relax.take" else lower(maker, call)
+    try:
+        made = _taken(call, maker) if name == "relax.take" else lower(maker, call)
+    except Exception as error:  # upstream cannot lower it; our own rules might
+        raise _UnknownError from error
     if not is_call(made, "relax.call_tir"):
         raise _UnknownError
     operands = [_operand(one, given, maker) for one in _parts(made.args[1])]
@@ -322,6 +327,8 @@ class _Reader:
             axes = [one.var for one in block.iter_vars] if store.indices else []
             if block.init is not None or not static(realized.predicate):
                 raise _UnknownError
+            if key(store.buffer) in self.found:  # a part of a tensor is written again
+                raise _UnknownError
             if len(axes) != len(store.indices) or not all(map(_same, axes, store.indices)):
                 raise _UnknownError
             shape = [self.value(size) for size in store.buffer.shape]
@@ -375,7 +382,7 @@ class _Reader:
         """Return an operator of two integers."""
         flags = _flag(one), _flag(other)
         if kind in _OF_BITS and all(flag is not None for flag in flags):
-            return tirx.Cast("int8", _OF_BITS[kind](*flags))
+            return _cast(_OF_BITS[kind](*flags), str(one.ty.dtype))
         if str(one.ty.dtype) not in ("bool", *_WIDE):
             raise _UnknownError
         if kind in _QUOTIENTS and not self.analyzer.can_prove(other > 0):
@@ -416,7 +423,9 @@ def _known(values: Mapping[int, Any], var: tirx.Var) -> Any:
 
 
 def _flag(value: Any) -> Any:
-    """Return the boolean that an int8 is; None if it is another number."""
+    """Return the boolean that a number is; None if it is another number."""
+    if str(value.ty.dtype) == "bool":
+        return value
     if isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == "bool":
         return value.value
     known = static(value) if str(value.ty.dtype) == "int8" else None
@@ -425,9 +434,15 @@ def _flag(value: Any) -> Any:
 
 def _cast(value: Any, dtype: str) -> Any:
     """Return a value of another type; a boolean stays what it is."""
-    flag = _flag(value)
-    value = value if flag is None else flag
-    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+    flag, of = _flag(value), str(value.ty.dtype)
+    if flag is not None:
+        return flag if dtype == "bool" else tirx.Cast(dtype, flag)
+    if dtype == "bool":
+        return tirx.NE(value, tirx.const(0, of))
+    known = static(value)
+    if dtype not in _WIDE or (known is not None and abs(known) > np.iinfo(dtype).max):
+        raise _UnknownError
+    return value if dtype == of else tirx.Cast(dtype, value)
 
 
 def _same(one: Any, other: Any) -> bool:
