@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,13 @@ from tvmlab.errors import OutOfRangeError
 from tvmlab.indices.formulas import FoldFormulas
 
 SIZES = (0, 1, 2, 5, 16)
-Value = tuple[relax.Expr, Callable[[np.ndarray], np.ndarray]]
 
 
 def causal(x: torch.Tensor) -> torch.Tensor:
     """Return the mask of packed sequences, as transformers' models compute it."""
     row = torch.arange(x.shape[0])[None]
-    packed = (torch.diff(row, prepend=row[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+    before = torch.full((1, 1), -1)
+    packed = (torch.diff(row, prepend=before, dim=-1) != 1).cumsum(-1)
     query, head = row[0][:, None], torch.zeros(1, dtype=torch.int64)
     mask = row[0] <= query
     same = packed[head, query] == packed[head, row[0]]
@@ -69,96 +69,179 @@ def test_an_index_that_could_be_outside_is_checked() -> None:
         run(np.ones(13, "int64"))
 
 
-def test_a_mask_of_tokens_after_others() -> None:
-    builder, (n, m) = relax.BlockBuilder(), (tvm.tirx.Var(name, "int64") for name in "nm")
-    x, y = (relax.Var("x", relax.TensorType((size,), "bool")) for size in (n, m))
-    with builder.function("main", [x, y]):
+def module(make: Callable[..., relax.Expr], *shapes: Sequence[Any]) -> tvm.ir.IRModule:
+    """Return a module of integer inputs; `make` gets a builder and the inputs."""
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var("x", relax.TensorType(shape, "int64")) for shape in shapes]
+    with builder.function("main", inputs):
         with builder.dataflow():
-            rows = builder.emit(op.expand_dims(op.arange(m, m + n, 1, "int64"), 1))
-            columns = builder.emit(op.expand_dims(op.arange(0, m + n, 1, "int64"), 0))
-            mask = builder.emit(op.less_equal(columns, rows))
-            result = builder.emit_output(op.logical_and(mask, op.expand_dims(x, 1)))
+            result = builder.emit_output(make(builder, *inputs))
         builder.emit_func_output(result)
-    mod = builder.get()
-    assert kernels(mod) == ["formula", "relax.expand_dims", "relax.logical_and"]
-    run = tvmlab.compile(mod)
-    for new, old in [(3, 0), (1, 4), (2, 3), (0, 2)]:
-        mask = run(np.ones(new, "bool"), np.ones(old, "bool"))
-        assert np.array_equal(mask, np.tri(new, old + new, old, dtype="bool"))
-
-
-def test_a_formula_that_does_not_hold_without_elements_is_not_used() -> None:
-    builder, n = relax.BlockBuilder(), tvm.tirx.Var("n", "int64")
-    x = relax.Var("x", relax.TensorType((n,), "int64"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            positions = builder.emit(op.add(builder.emit(op.arange(0, n, 1, "int64")), number(2)))
-            first = op.strided_slice(positions, [0], [0], [1], [1], assume_inbound=True)
-            result = builder.emit_output(first)
-        builder.emit_func_output(result)
-    run = tvmlab.compile(builder.get())
-    assert np.array_equal(run(np.ones(3, "int64")), [2])
-    with pytest.raises(OutOfRangeError):
-        run(np.ones(0, "int64"))
+    return builder.get()
 
 
 def number(value: int) -> relax.Expr:
     return relax.const(value, "int64")
 
 
-def step(data: st.DataObject, values: list[Value], emit: Callable[..., Any], n: Any) -> Value:
-    """Draw an operator of one or two of the values, with its equivalent in NumPy."""
-    (x, by_x), (y, by_y) = (data.draw(st.sampled_from(values)) for _ in range(2))
-    k = data.draw(st.integers(-3, 3))
-    name = data.draw(st.sampled_from(["add", "times", "less", "not", "where", "sum", "shift",
-                                      "half", "flip", "take", "gather"]))  # fmt: skip
-    match name:
-        case "add":
-            return op.add(x, y), lambda p: by_x(p) + by_y(p)
-        case "times":
-            return op.multiply(x, number(k)), lambda p: by_x(p) * k
-        case "less":
-            less = op.astype(emit(op.less(x, y)), "int64")
-            return less, lambda p: (by_x(p) < by_y(p)).astype("int64")
-        case "not":
-            other = emit(op.bitwise_not(emit(op.equal(x, number(k)))))
-            return op.astype(other, "int64"), lambda p: (by_x(p) != k).astype("int64")
-        case "where":
-            above = emit(op.greater(x, number(k)))
-            return op.where(above, y, number(k)), lambda p: np.where(by_x(p) > k, by_y(p), k)
-        case "sum":
-            return op.cumsum(x, 0), lambda p: np.cumsum(by_x(p))
-        case "shift":
-            both = emit(op.concat([x, y], 0))
-            made = op.strided_slice(both, [0], [1], [n + 1], [1], assume_inbound=False)
-            made = op.reshape(emit(op.add(emit(made), number(0))), [n])
-            return made, lambda p: np.append(by_x(p), by_y(p))[1 : len(p) + 1]
-        case "half":
-            return op.floor_divide(x, number(2)), lambda p: by_x(p) // 2
-        case "flip":
-            return op.flip(x, 0), lambda p: by_x(p)[::-1]
-        case "take":
-            last = emit(op.flip(values[0][0], 0))
-            return op.take(x, last, 0, "fast"), lambda p: by_x(p)[::-1]
-        case _:
-            place = emit(op.expand_dims(values[0][0], 1))
-            return op.gather_nd(x, place), by_x
+def positions(builder: relax.BlockBuilder, first: Any, last: Any) -> relax.Expr:
+    return builder.emit(op.arange(first, last, 1, "int64"))
 
 
-@given(st.data())
-def test_formulas_are_the_numbers_of_the_operators(data: st.DataObject) -> None:
-    builder, n = relax.BlockBuilder(), tvm.tirx.Var("n", "int64")
-    x = relax.Var("x", relax.TensorType((n,), "int64"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            positions = builder.emit(op.arange(0, n, 1, "int64"))
-            values: list[Value] = [(positions, lambda p: p)]
-            for _ in range(data.draw(st.integers(2, 8))):
-                made, by_numpy = step(data, values, builder.emit, n)
-                values.append((builder.emit(made), by_numpy))
-            result = builder.emit_output(op.add(values[-1][0], x))
-        builder.emit_func_output(result)
-    run = tvmlab.compile(builder.get())
+N, M = (tvm.tirx.Var(name, "int64") for name in "nm")
+
+
+def test_a_mask_of_tokens_after_others() -> None:
+    def mask(builder: relax.BlockBuilder, *_: relax.Expr) -> relax.Expr:
+        rows = builder.emit(op.expand_dims(positions(builder, M, M + N), 1))
+        return op.less_equal(builder.emit(op.expand_dims(positions(builder, 0, M + N), 0)), rows)
+
+    mod = module(mask, (N,), (M,))
+    assert kernels(mod) == ["formula"]
+    run = tvmlab.compile(mod)
+    for new, old in [(3, 0), (1, 4), (2, 3), (0, 2)]:
+        made = run(np.ones(new, "int64"), np.ones(old, "int64"))
+        assert np.array_equal(made, np.tri(new, old + new, old, dtype="bool"))
+
+
+def test_a_check_that_only_a_size_of_zero_fails_stays() -> None:
+    def moved(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        places = positions(builder, 0, N)
+        first = builder.emit(op.strided_slice(places, [0], [0], [1], [1], assume_inbound=True))
+        return op.add(builder.emit(op.sum(builder.emit(op.subtract(places, first)))), op.sum(x))
+
+    run = tvmlab.compile(module(moved, (N,)))
+    assert run(np.ones(3, "int64")) == 6
+    with pytest.raises(OutOfRangeError):
+        run(np.ones(0, "int64"))
+
+
+def test_a_divisor_that_is_zero_elsewhere_is_no_formula() -> None:
+    def quotients(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        places = positions(builder, 0, N)
+        divisor = builder.emit(op.add(builder.emit(op.flip(places, 0)), number(1)))
+        quotient = builder.emit(op.floor_divide(number(60), divisor))
+        return op.concat([quotient, builder.emit(op.add(places, places)), x], 0)
+
+    run = tvmlab.compile(module(quotients, (N,)))
     for size in SIZES:
-        wanted = values[-1][1](np.arange(size)) if size else np.zeros(0, "int64")
-        assert np.array_equal(run(np.zeros(size, "int64")), wanted)
+        places = np.arange(size)
+        wanted = np.concatenate([60 // (size - places), 2 * places, places])
+        assert np.array_equal(run(places), wanted)
+
+
+def test_a_size_that_is_a_quotient_is_no_formula() -> None:
+    def half(builder: relax.BlockBuilder, *_: relax.Expr) -> relax.Expr:
+        zeros = builder.emit(op.zeros([N // M], "int64"))
+        return op.add(zeros, number(1))
+
+    run = tvmlab.compile(module(half, (N,), (M,)))
+    assert np.array_equal(run(np.ones(6, "int64"), np.ones(2, "int64")), [1, 1, 1])
+
+
+def test_operands_of_unknown_shape_have_no_formula() -> None:
+    def part(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        ends = [relax.const([value], "int64") for value in (1, 5, 2)]
+        return op.reshape(builder.emit(op.dynamic_strided_slice(x, *ends)), [2])
+
+    run = tvmlab.compile(module(part, (N,)))
+    assert np.array_equal(run(np.arange(9)), [1, 3])
+
+
+def test_what_a_size_of_a_match_is_keeps_its_check() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((N,), "int64"))
+    with builder.function("main", [x]):
+        places = builder.emit(op.add(positions(builder, 0, N), number(0)))
+        four = builder.match_cast(places, relax.TensorType((4,), "int64"))
+        builder.emit_func_output(builder.emit(op.multiply(four, number(3))))
+    run = tvmlab.compile(builder.get())
+    assert np.array_equal(run(np.zeros(4, "int64")), [0, 3, 6, 9])
+    with pytest.raises(Exception, match="4"):
+        run(np.zeros(5, "int64"))
+
+
+Emit = Callable[..., Any]
+#: Operators of one or two values and a number, with their equivalents in NumPy; `p` is `arange`.
+STEPS: dict[str, tuple[Callable[..., relax.Expr], Callable[..., np.ndarray]]] = {
+    "add": (lambda emit, x, y, k, p: op.add(x, y), lambda x, y, k: x + y),
+    "times": (lambda emit, x, y, k, p: op.multiply(x, number(k)), lambda x, y, k: x * k),
+    "less": (
+        lambda emit, x, y, k, p: op.astype(emit(op.less(x, y)), "int64"),
+        lambda x, y, k: (x < y).astype("int64"),
+    ),
+    "not": (
+        lambda emit, x, y, k, p: op.astype(
+            emit(op.bitwise_not(emit(op.equal(x, number(k))))), "int64"
+        ),
+        lambda x, y, k: (x != k).astype("int64"),
+    ),
+    "where": (
+        lambda emit, x, y, k, p: op.where(emit(op.greater(x, number(k))), y, number(k)),
+        lambda x, y, k: np.where(x > k, y, k),
+    ),
+    "narrow": (
+        lambda emit, x, y, k, p: op.astype(
+            emit(op.astype(emit(op.minimum(emit(op.maximum(x, number(-9))), number(9))), "int32")),
+            "int64",
+        ),
+        lambda x, y, k: x.clip(-9, 9),
+    ),
+    "half": (lambda emit, x, y, k, p: op.floor_divide(x, number(2)), lambda x, y, k: x // 2),
+    "flip": (lambda emit, x, y, k, p: op.flip(x, 0), lambda x, y, k: x[::-1]),
+    "take": (
+        lambda emit, x, y, k, p: op.take(x, emit(op.flip(p, 0)), 0, "fast"),
+        lambda x, y, k: x[::-1],
+    ),
+    "gather": (
+        lambda emit, x, y, k, p: op.gather_nd(x, emit(op.expand_dims(p, 1))),
+        lambda x, y, k: x,
+    ),
+    "shift": (
+        lambda emit, x, y, k, p: op.strided_slice(
+            emit(op.concat([x, y], 0)), [0], [N], [2 * N], [1], assume_inbound=True
+        ),
+        lambda x, y, k: y,
+    ),
+    "sum": (lambda emit, x, y, k, p: op.cumsum(x, 0), lambda x, y, k: np.cumsum(x)),
+}
+
+
+def steps(names: Sequence[str], of: Sequence[tuple[int, int, int]]) -> tuple[tvm.ir.IRModule, Any]:
+    """Return a module that applies operators to `arange` and earlier results, and NumPy's form."""
+
+    def made(builder: relax.BlockBuilder, _: relax.Expr) -> relax.Expr:
+        values = [positions(builder, 0, N)]
+        for name, (x, y, k) in zip(names, of, strict=True):
+            x, y = values[x % len(values)], values[y % len(values)]
+            values.append(builder.emit(STEPS[name][0](builder.emit, x, y, k, values[0])))
+        return values[-1]
+
+    def by_numpy(size: int) -> np.ndarray:
+        values = [np.arange(size)]
+        for name, (x, y, k) in zip(names, of, strict=True):
+            values.append(STEPS[name][1](values[x % len(values)], values[y % len(values)], k))
+        return values[-1]
+
+    return module(made, (N,)), by_numpy
+
+
+@pytest.mark.parametrize("name", sorted(set(STEPS) - {"sum"}))
+def test_each_operator_has_a_formula(name: str) -> None:
+    mod, by_numpy = steps([name], [(0, 0, 2)])
+    assert kernels(mod) == ["formula"]
+    run = tvmlab.compile(mod)
+    for size in SIZES:
+        assert np.array_equal(run(np.zeros(size, "int64")), by_numpy(size))
+
+
+PLACES = st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(-3, 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), PLACES), min_size=2, max_size=8))
+def test_formulas_are_the_numbers_of_the_operators(drawn: list[tuple[str, Any]]) -> None:
+    names, of = zip(*drawn, strict=True)
+    mod, by_numpy = steps(names, of)
+    run = tvmlab.compile(mod)
+    for size in SIZES:
+        assert np.array_equal(run(np.zeros(size, "int64")), by_numpy(size))

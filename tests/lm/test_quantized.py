@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tvmlab.lm.packing import GROUP, Format, quantize
 from tvmlab.lm.quantized import Quantized
+from tvmlab.schedule.lowered import PIPELINE
 from tvmlab.schedule.machine import DOTS, Machine
-from tvmlab.schedule.stack import PIPELINE
 from tvmlab.support.host import host_target
 
 HOST = Machine.of(host_target())

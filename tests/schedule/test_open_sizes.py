@@ -17,8 +17,8 @@ from tvm.script import tirx as T
 import tvmlab
 from tests.oracles.models import array
 from tvmlab.schedule.apply import RULE, ApplyRules
+from tvmlab.schedule.lowered import PIPELINE
 from tvmlab.schedule.pipeline import rules
-from tvmlab.schedule.stack import PIPELINE
 
 N, M = (tirx.Var(name, "int64") for name in "nm")
 #: None, around the vectors and the tiles of all processors, and over a few of them.

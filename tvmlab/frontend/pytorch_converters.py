@@ -143,13 +143,24 @@ def _cumulative(node: Any, importer: Any) -> relax.Var:
     return importer.block_builder.emit(_operand(node.args[0], node, importer))
 
 
+_OF_BOOLS = {
+    op.bitwise_and: op.logical_and,
+    op.bitwise_or: op.logical_or,
+    op.bitwise_xor: op.logical_xor,
+}
+
+
 def _elementwise(combine: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
     """Convert a function of two operands in the dtype of its result; ``alpha`` scales the second.
 
-    Bools are computed as integers, whose result is true where it is not 0.
+    Bools have operators of their own for and, or and xor. Others are computed as integers, whose
+    result is true where it is not 0.
     """
     given, made = arguments(node), dtype_of(node.meta["val"])
-    dtype = "int8" if made == "bool" else made
+    if made == "bool" and combine in _OF_BOOLS:
+        combine, dtype = _OF_BOOLS[combine], made
+    else:
+        dtype = "int8" if made == "bool" else made
     left, right = (_operand(value, node, importer, dtype) for value in list(given.values())[:2])
     if (scale := given.get("alpha", 1)) != 1:
         right = op.multiply(right, _operand(scale, node, importer, dtype))
@@ -163,7 +174,8 @@ def _compared(compare: Callable[..., relax.Expr], node: Any, importer: Any) -> r
 
     values = [value.meta["val"] if hasattr(value, "meta") else value for value in node.args]
     dtype = dtype_of(torch.result_type(*values))
-    dtype = "int8" if dtype == "bool" else dtype
+    if dtype == "bool" and compare not in (equal, not_equal):
+        dtype = "int8"
     operands = [_operand(value, node, importer, dtype) for value in node.args]
     return importer.block_builder.emit(compare(*operands))
 

@@ -8,30 +8,28 @@ kernel that runs for every input. `FoldFormulas` reads the formula from the oper
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tvm
 import tvm_ffi
 from tvm import ir, relax, s_tir, te, tirx
+from tvm.sym import ProofStrength
 
 from ..ir.graph import bound, is_call, key
 from .loops import CONDITIONS, shape_of, static
 
 __all__ = ["FoldFormulas"]
 
-#: TVM's simplifier assumes that sums of int32 and int64 do not overflow, as its kernels do. Numbers
-#: of int8 are only booleans that PyTorch's exporter combines bit by bit.
-_WIDE = ("int32", "int64")
-_DTYPES = ("bool", "int8", *_WIDE)
-#: Uses of axes and sizes in the longest formula, so that the time to compile stays linear.
+#: TVM's simplifier assumes that sums of int32 and int64 do not overflow, as its kernels do.
+_DTYPES = ("bool", "int32", "int64")
+#: Operands of an operator, and uses of axes and sizes in a formula, at most, so that the time to
+#: compile stays linear.
 _LONGEST = 32
 _PAIRS = (tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr, tirx.And, tirx.Or)
 _QUOTIENTS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
-_OF_BITS = {tirx.BitwiseAnd: tirx.And, tirx.BitwiseOr: tirx.Or}
 
 
 class _UnknownError(Exception):
@@ -45,23 +43,13 @@ class _Formula:
     axes: Sequence[tirx.Var]
     shape: Sequence[Any]
     value: Any
-    #: Whether it depends on a symbolic size, and whether it is computed from other tensors.
-    is_open: bool
-    is_composed: bool
-    #: The sizes that must be at least 1.
-    positive: frozenset[int] = frozenset()
 
     def at(self, place: Sequence[Any]) -> Any:
         """Return the element at a place."""
         return _with(self.value, dict(zip(map(key, self.axes), place, strict=True)))
 
-    def is_whole(self) -> bool:
-        """Return whether the tensor has no elements where the formula does not hold."""
-        sizes = self.symbols()
-        return all(name in sizes and _is_empty(self.shape, sizes[name]) for name in self.positive)
-
-    def symbols(self) -> dict[int, tirx.Var]:
-        """Return the sizes in the shape and in the value."""
+    def sizes(self) -> dict[int, tirx.Var]:
+        """Return the symbolic sizes in the shape and in the value."""
         axes = set(map(key, self.axes))
         used = _symbols([*self.shape, self.value])
         return {name: size for name, size in used.items() if name not in axes}
@@ -72,7 +60,7 @@ class FoldFormulas:
     """Replace integer tensors that are computed from sizes alone, by one loop nest each.
 
     An operator has a formula if all that it reads is proven to lie inside its operands, so that
-    `CheckIndices` would have nothing to check.
+    `CheckIndices` has nothing to check.
     """
 
     def transform_module(self, mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
@@ -94,24 +82,28 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
 
     def begin(self, function: relax.Function) -> bool:
         """Find formulas; return whether an operator without a formula needs one of them."""
-        found: dict[int, _Formula] = {}
-        needed: set[int] = set()
-        maker = relax.BlockBuilder()  # for loops that only `_Reader` sees
+        self.replaced = {}
+        if not relax.analysis.defined_symbolic_vars(function):
+            return False
+        formulas: dict[int, _Formula] = {}
         bindings = [one for block in function.body.blocks for one in block.bindings]
+        maker = relax.BlockBuilder()  # for loops that only `_Reader` sees
         with maker.function("main", []):
             for binding in bindings:
-                formula = _formula(binding, found, maker)
-                if formula is None:
-                    needed |= _variables(binding.value)
-                else:
-                    found[key(binding.var)] = formula
+                formula = _formula(binding, formulas, maker)
+                if formula is not None:
+                    formulas[key(binding.var)] = formula
             maker.emit_func_output(relax.Tuple([]))
-        needed |= _variables(function.body.body)
-        self.replaced = {
-            name: formula
-            for name, formula in found.items()
-            if name in needed and formula.is_open and formula.is_composed and formula.is_whole()
-        }
+        needed = _variables(function.body.body)
+        for binding in reversed(bindings):
+            name, operands = key(binding.var), _variables(binding.value)
+            formula = formulas.get(name)
+            if formula is not None and name not in needed:
+                continue
+            if formula is not None and formula.sizes() and operands & formulas.keys():
+                self.replaced[name] = formula
+            else:
+                needed |= operands
         return bool(self.replaced)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -120,17 +112,15 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
         if formula is None:
             super().visit_var_binding_(binding)
             return
+        sizes = formula.sizes()
 
-        sizes, shape = formula.symbols(), [*formula.shape]
+        # The kernel has sizes of its own.
+        def computed(shape: Sequence[Any], given: Sequence[Any]) -> te.Tensor:
+            own = dict(zip(sizes, given, strict=True))
+            return te.compute(shape, lambda *place: _with(formula.at(place), own))
 
-        def computed(shape: Sequence[Any], given: Sequence[Any] = ()) -> te.Tensor:
-            known = dict(zip(sizes, given, strict=False))
-            return te.compute(shape, lambda *place: _with(formula.at(place), known))
-
-        # A kernel reads a size from its result's shape; others are its arguments.
-        found = {key(size) for size in shape if isinstance(size, tirx.Var)}
-        more = [] if found >= {*sizes} else [[*sizes.values()]]
-        made = self.builder_.call_te(computed, shape, *more, primfunc_name_hint="formula")
+        arguments = [*formula.shape], [*sizes.values()]
+        made = self.builder_.call_te(computed, *arguments, primfunc_name_hint="formula")
         made = self.builder_.normalize(made)
         self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
 
@@ -143,33 +133,28 @@ def _variables(expr: relax.Expr) -> set[int]:
 
 
 def _formula(
-    binding: relax.Binding, found: Mapping[int, _Formula], maker: relax.BlockBuilder
+    binding: relax.Binding, formulas: Mapping[int, _Formula], maker: relax.BlockBuilder
 ) -> _Formula | None:
     """Return the formula of a bound tensor, if all its operands have one."""
     call, ty = binding.value, binding.var.ty
     if not isinstance(binding, relax.VarBinding):
         return None
     if isinstance(call, relax.Var | ir.GenericConst):
-        return found.get(key(call)) or _constant(call)
+        return formulas.get(key(call)) or _constant(call)
     shape = shape_of(ty) if isinstance(ty, relax.TensorType) else None
-    if shape is None or str(ty.dtype) not in _DTYPES or not isinstance(call, relax.Call):
+    if shape is None or str(ty.dtype) not in _DTYPES:
         return None
-    if not isinstance(call.op, ir.Op):
+    if not isinstance(call, relax.Call) or not isinstance(call.op, ir.Op):
         return None
-    tensors = [one for arg in call.args for one in _parts(arg) if shape_of(one.ty) is not None]
-    given = {key(one): found.get(key(one)) or _constant(one) for one in tensors}
-    operands = [one for one in given.values() if one is not None]
-    if len(operands) < len(given):
+    operands = [one for arg in call.args for one in _parts(arg)]
+    tensors = [one for one in operands if isinstance(one.ty, relax.TensorType | relax.TupleType)]
+    given = {key(one): formulas.get(key(one)) or _constant(one) for one in tensors}
+    if len(tensors) > _LONGEST or any(one is None for one in given.values()):
         return None
-    is_open = any(static(size) is None for size in shape) or any(one.is_open for one in operands)
-    is_composed = any(key(one) in found for one in tensors)
-    positive: frozenset[int] = frozenset().union(*(one.positive for one in operands))
-    sizes = {name for one in operands for name in one.symbols()} | {*_symbols(list(shape))}
-    for least in (positive, positive | sizes):
-        with contextlib.suppress(_UnknownError):
-            axes, value = _of_call(call, shape, given, maker, least)
-            return _Formula(axes, shape, value, is_open, is_composed, frozenset(least))
-    return None
+    try:
+        return _of_call(call, shape, given, maker)
+    except _UnknownError:
+        return None
 
 
 def _parts(expr: relax.Expr) -> list[relax.Expr]:
@@ -180,31 +165,27 @@ def _constant(expr: relax.Expr) -> _Formula | None:
     """Return the formula of a constant whose elements are all the same."""
     if not isinstance(expr, ir.GenericConst) or str(expr.ty.dtype) not in _DTYPES:
         return None
-    values = np.unique(expr.value.numpy())
-    if len(values) != 1:
+    values = expr.value.numpy()
+    if not values.size or np.any(values != values.flat[0]):
         return None
-    axes = [tirx.Var(f"i{axis}", "int64") for axis in range(expr.ty.ndim)]
-    value = tirx.const(values[0].item(), str(expr.ty.dtype))
-    return _Formula(axes, expr.ty.shape.values, value, is_open=False, is_composed=False)
+    axes = [tirx.Var(f"i{axis}", "int64") for axis in range(values.ndim)]
+    value = tirx.const(values.flat[0].item(), str(expr.ty.dtype))
+    return _Formula(axes, expr.ty.shape.values, value)
 
 
 def _of_call(
-    call: relax.Call,
-    shape: Sequence[Any],
-    given: Mapping[int, Any],
-    maker: relax.BlockBuilder,
-    positive: Set[int],
-) -> tuple[Sequence[tirx.Var], Any]:
-    """Return the axes and the value of a call's result."""
+    call: relax.Call, shape: Sequence[Any], given: Mapping[int, Any], maker: relax.BlockBuilder
+) -> _Formula:
+    """Return the formula of a call's result."""
     if is_call(call, "relax.cumsum"):
         return _running_sum(call, given[key(call.args[0])])
     name, lower = str(call.op.name), call.op.get_attr("FLegalize")
     conditions = [size >= 0 for size in shape if static(size) is None]
     if name in CONDITIONS:
-        tensors: list[Any] = [shape_of(one.ty) for arg in call.args for one in _parts(arg)]
-        shapes = [one for one in tensors if one is not None]
-        conditions += CONDITIONS[name](call, shapes, list(shape))
-    analyzer = _analyzer(_symbols(conditions), positive)
+        shapes = [shape_of(one.ty) for arg in call.args for one in _parts(arg)]
+        tensors: list[Any] = [one for one in shapes if one is not None]
+        conditions += CONDITIONS[name](call, tensors, list(shape))
+    analyzer = _analyzer(_symbols(conditions), [])
     if lower is None or not all(map(analyzer.can_prove, conditions)):
         raise _UnknownError
     try:
@@ -216,7 +197,8 @@ def _of_call(
     operands = [_operand(one, given, maker) for one in _parts(made.args[1])]
     if any(one is None for one in operands):
         raise _UnknownError
-    return _Reader(maker.get()[made.args[0]], operands, shape, positive).result()
+    made = _Reader(maker.get()[made.args[0]], operands, shape).result()
+    return replace(made, shape=shape)
 
 
 def _taken(call: relax.Call, maker: relax.BlockBuilder) -> relax.Call:
@@ -246,7 +228,7 @@ def _operand(expr: Any, given: Mapping[int, Any], maker: relax.BlockBuilder) -> 
     return given.get(key(expr)) or _constant(expr)
 
 
-def _running_sum(call: relax.Call, given: _Formula) -> tuple[Sequence[tirx.Var], Any]:
+def _running_sum(call: relax.Call, given: _Formula) -> _Formula:
     """Return the sums of numbers that are the same along the axis."""
     axis = call.attrs.axis
     along = None if axis is None else given.axes[int(axis) % len(given.axes)]
@@ -254,7 +236,7 @@ def _running_sum(call: relax.Call, given: _Formula) -> tuple[Sequence[tirx.Var],
         raise _UnknownError
     count = along if call.attrs.exclusive else along + 1
     value = tirx.Cast(str(call.ty.dtype), tirx.Cast("int64", given.value) * count)
-    return given.axes, tvm.sym.Analyzer().simplify(value)
+    return _Formula(given.axes, given.shape, tvm.sym.Analyzer().simplify(value))
 
 
 def _symbols(expr: Any) -> dict[int, tirx.Var]:
@@ -269,52 +251,40 @@ def _with(value: Any, values: Mapping[int, Any]) -> Any:
     return tvm_ffi.structural_map(value, (tirx.Var, lambda var: values.get(key(var), var)))
 
 
-def _is_empty(shape: Sequence[Any], size: tirx.Var) -> bool:
-    """Return whether a tensor has no elements if a size is 0."""
-    zero = {key(size): tirx.const(0, "int64")}
-    return any(static(tvm.sym.Analyzer().simplify(_with(one, zero))) == 0 for one in shape)
-
-
-def _analyzer(sizes: Mapping[int, tirx.Var], positive: Set[int]) -> tvm.sym.Analyzer:
-    """Return an analyzer that knows the ranges of sizes."""
+def _analyzer(sizes: Mapping[int, tirx.Var], shape: Sequence[Any]) -> tvm.sym.Analyzer:
+    """Return an analyzer that knows the ranges of sizes, where a tensor has elements."""
     analyzer = tvm.sym.Analyzer()
+    zero, most = (tirx.const(number, "int64") for number in (0, 1 << 62))
     for name, size in sizes.items():
-        least, most = (tirx.const(number, "int64") for number in (name in positive, 1 << 62))
-        analyzer.bind(size, ir.Range(least, most))
+        without = (analyzer.simplify(_with(one, {name: zero})) for one in shape)
+        least = int(any(static(one) == 0 for one in without))
+        analyzer.bind(size, ir.Range(tirx.const(least, "int64"), most))
     return analyzer
 
 
 class _Reader:
     """A reader of a function whose blocks each compute a tensor element by element."""
 
-    def __init__(
-        self,
-        func: tirx.PrimFunc,
-        operands: Sequence[Any],
-        shape: Sequence[Any],
-        positive: Set[int],
-    ) -> None:
-        self.func, self.positive = func, positive
-        self.found: dict[int, _Formula] = {}
+    def __init__(self, func: tirx.PrimFunc, operands: Sequence[Any], shape: Sequence[Any]) -> None:
+        self.func, self.axes = func, set[int]()
+        self.formulas: dict[int, _Formula] = {}
         #: The sizes of the Relax function, and what this function's sizes are there.
-        self.known = _symbols(list(shape))
-        self.sizes: dict[int, Any] = {}
+        self.outer = _symbols(list(shape))
         *params, last = func.params
         pairs = [*zip(last.shape, shape, strict=True)]
         for param, operand in zip(params, operands, strict=True):
             if isinstance(operand, _Formula):
-                self.found[key(param)] = operand
-                self.known |= operand.symbols()
+                self.formulas[key(param)] = operand
+                self.outer |= operand.sizes()
                 pairs += zip(param.shape, operand.shape, strict=True)
             else:
-                self.known |= _symbols(operand)
+                self.outer |= _symbols(operand)
                 pairs.append((param, operand))
         self.sizes = {key(one): size for one, size in pairs if isinstance(one, tirx.Var)}
-        self.analyzer = _analyzer(self.known, positive)
-        self.axes: set[int] = set()
+        self.analyzer = _analyzer(self.outer, [])
 
-    def result(self) -> tuple[Sequence[tirx.Var], Any]:
-        """Return the axes and the value of the last tensor."""
+    def result(self) -> _Formula:
+        """Return the formula of the last tensor."""
         blocks: list[s_tir.SBlockRealize] = []
         tvm_ffi.structural_walk(self.func.body, (s_tir.SBlockRealize, blocks.append))
         for realized in blocks:
@@ -327,29 +297,24 @@ class _Reader:
             axes = [one.var for one in block.iter_vars] if store.indices else []
             if block.init is not None or not static(realized.predicate):
                 raise _UnknownError
-            if key(store.buffer) in self.found:  # a part of a tensor is written again
+            if key(store.buffer) in self.formulas:  # a part of a tensor is written again
                 raise _UnknownError
             if len(axes) != len(store.indices) or not all(map(_same, axes, store.indices)):
                 raise _UnknownError
-            shape = [self.value(size) for size in store.buffer.shape]
-            self.found[key(store.buffer)] = self.formula(axes, shape, store.value)
-        last = _known(self.found, self.func.params[-1])
-        return last.axes, last.value
+            formula = self.formula(axes, store.buffer.shape, store.value)
+            self.formulas[key(store.buffer)] = formula
+        last: _Formula = _known(self.formulas, self.func.params[-1])
+        return last
 
-    def formula(self, axes: Sequence[Any], shape: Sequence[Any], value: Any) -> _Formula:
+    def formula(self, axes: Sequence[Any], sizes: Sequence[Any], value: Any) -> _Formula:
         """Return the formula of a tensor, where it has elements."""
-        empty = {name for name, size in self.known.items() if _is_empty(shape, size)}
-        self.analyzer = _analyzer(self.known, self.positive | empty)
-        self.axes = set(map(key, axes))
+        self.axes, self.analyzer = set(), _analyzer(self.outer, [])
+        shape = [self.value(size) for size in sizes]
+        self.axes, self.analyzer = set(map(key, axes)), _analyzer(self.outer, shape)
         for axis, size in zip(axes, shape, strict=True):
             extent = self.analyzer.simplify(size)
             self.analyzer.bind(axis, ir.Range.from_min_extent(tirx.const(0, "int64"), extent))
-        made = self.value(value)
-        uses: list[tirx.Var] = []
-        tvm_ffi.structural_walk(made, (tirx.Var, uses.append))
-        if len(uses) > _LONGEST:
-            raise _UnknownError
-        return _Formula(axes, shape, made, is_open=False, is_composed=False)
+        return _Formula(axes, shape, _short(self.value(value)))
 
     def value(self, expr: Any) -> Any:
         """Return an integer without reads of tensors, simplified."""
@@ -360,9 +325,8 @@ class _Reader:
         if isinstance(expr, tirx.IntImm):
             return expr
         if isinstance(expr, tirx.Var):
-            if key(expr) in self.axes or key(expr) in self.known:
-                return expr
-            return _known(self.sizes, expr)
+            inside = key(expr) in self.axes or key(expr) in self.outer
+            return expr if inside else _known(self.sizes, expr)
         if isinstance(expr, ir.TensorLoad):
             return self.read(expr)
         dtype = str(expr.ty.dtype)
@@ -371,32 +335,29 @@ class _Reader:
         if isinstance(expr, tirx.Not) or (isinstance(expr, tirx.BitwiseNot) and dtype == "bool"):
             return tirx.Not(self.value(expr.a))
         if isinstance(expr, _PAIRS):
-            return self.pair(type(expr), self.value(expr.a), self.value(expr.b))
+            one, other = self.value(expr.a), self.value(expr.b)
+            # Both values of a `Select` are computed, so that a divisor must never be 0.
+            if isinstance(expr, _QUOTIENTS) and (static(other) or 0) <= 0:
+                raise _UnknownError
+            return type(expr)(one, other)
         if isinstance(expr, tirx.Select):
             return self.chosen(expr.condition, expr.true_value, expr.false_value)
         if is_call(expr, "prim.if_then_else"):
             return self.chosen(*expr.args)
         raise _UnknownError
 
-    def pair(self, kind: Any, one: Any, other: Any) -> Any:
-        """Return an operator of two integers."""
-        flags = _flag(one), _flag(other)
-        if kind in _OF_BITS and all(flag is not None for flag in flags):
-            return _cast(_OF_BITS[kind](*flags), str(one.ty.dtype))
-        if str(one.ty.dtype) not in ("bool", *_WIDE):
-            raise _UnknownError
-        if kind in _QUOTIENTS and not self.analyzer.can_prove(other > 0):
-            raise _UnknownError
-        return kind(one, other)
-
     def read(self, load: ir.TensorLoad) -> Any:
         """Return the element that is read, which must lie inside its tensor."""
-        formula = _known(self.found, load.source)
+        formula = _known(self.formulas, load.source)
         place = [self.value(index) for index in load.indices]
         for index, size in zip(place, formula.shape, strict=True):
-            if not (self.analyzer.can_prove(index >= 0) and self.analyzer.can_prove(index < size)):
+            if not (self.proves(index >= 0) and self.proves(index < size)):
                 raise _UnknownError
-        return self.replaced(formula.at(place))
+        return self.replaced(_short(formula.at(place)))
+
+    def proves(self, condition: Any) -> bool:
+        """Return whether a condition is proven, also from the bounds of several variables."""
+        return bool(self.analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND))
 
     def chosen(self, condition: Any, one: Any, other: Any) -> Any:
         """Return one of two values, if it is known which."""
@@ -408,11 +369,20 @@ class _Reader:
             one = self.value(one)
         with self.analyzer.constraint_scope(otherwise):
             other = self.value(other)
-            if self.analyzer.can_prove(tirx.EQ(one, other)):
+            if self.proves(tirx.EQ(one, other)):
                 return one
         with self.analyzer.constraint_scope(condition):
-            same = self.analyzer.can_prove(tirx.EQ(one, other))
+            same = self.proves(tirx.EQ(one, other))
         return other if same else tirx.Select(condition, one, other)
+
+
+def _short(value: Any) -> Any:
+    """Return an integer, unless it is too long."""
+    uses: list[tirx.Var] = []
+    tvm_ffi.structural_walk(value, (tirx.Var, uses.append))
+    if len(uses) > _LONGEST:
+        raise _UnknownError
+    return value
 
 
 def _known(values: Mapping[int, Any], var: tirx.Var) -> Any:
@@ -422,27 +392,16 @@ def _known(values: Mapping[int, Any], var: tirx.Var) -> Any:
     return values[key(var)]
 
 
-def _flag(value: Any) -> Any:
-    """Return the boolean that a number is; None if it is another number."""
-    if str(value.ty.dtype) == "bool":
-        return value
-    if isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == "bool":
-        return value.value
-    known = static(value) if str(value.ty.dtype) == "int8" else None
-    return tirx.const(bool(known), "bool") if known in (0, 1) else None
-
-
 def _cast(value: Any, dtype: str) -> Any:
-    """Return a value of another type; a boolean stays what it is."""
-    flag, of = _flag(value), str(value.ty.dtype)
-    if flag is not None:
-        return flag if dtype == "bool" else tirx.Cast(dtype, flag)
+    """Return a value of another type."""
+    of, known = str(value.ty.dtype), static(value)
+    if of == dtype:
+        return value
     if dtype == "bool":
         return tirx.NE(value, tirx.const(0, of))
-    known = static(value)
-    if dtype not in _WIDE or (known is not None and abs(known) > np.iinfo(dtype).max):
+    if dtype not in _DTYPES or (known is not None and abs(known) > np.iinfo(dtype).max):
         raise _UnknownError
-    return value if dtype == of else tirx.Cast(dtype, value)
+    return tirx.Cast(dtype, value)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -325,7 +325,7 @@ class Attention:
 def allocate(*shape: int, dtype: str = "float32") -> Any:
     """Allocate a thread's own buffer.
 
-    `schedule.stack` keeps small buffers of the global scope on the stack, so that LLVM can keep
+    `schedule.lowered` keeps small buffers of the global scope on the stack, so that LLVM can keep
     them in registers. Buffers of the local scope would be allocated again in each iteration.
     """
     return T.alloc_buffer(shape, dtype, layout=None)

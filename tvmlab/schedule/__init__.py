@@ -9,11 +9,11 @@ from .apply import ApplyRules, ApplyTuned, Tuned
 from .contraction import Contraction
 from .layout import channels_last
 from .legalize import legalizations
+from .lowered import PIPELINE
 from .machine import Machine
 from .norms import Rows
 from .other_rules import Depthwise, ElementWise, Parallel, Reduction
 from .pipeline import STEPS, fused_passes, rules, schedule_passes
-from .stack import PIPELINE
 from .summary import Kernel, Summary
 from .tile_size import Layouts, Tile
 from .winograd import Squares, WinogradTransform

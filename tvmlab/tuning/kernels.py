@@ -18,7 +18,7 @@ from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..schedule.apply import finish
-from ..schedule.stack import PIPELINE
+from ..schedule.lowered import PIPELINE
 
 # The arguments of a kernel: the shape and the dtype of each tensor.
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
