@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,40 @@ def decoder() -> nn.Module:
 
 OPEN = {"batch": {0: Dim("b", min=1, max=9)}, "length": {1: Dim("n", min=2, max=LONGEST)}}
 OPEN["both"] = OPEN["batch"] | OPEN["length"]
+
+
+class Program(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.triu(torch.full(2 * x.shape, -torch.inf), 1) + x,
+        lambda x: torch.full_like(x, torch.nan) + x,
+        lambda x: x[torch.arange(x.shape[0] - 1, -1, -1)],
+        lambda x: x[torch.arange(x.shape[0] - 1, 0, -2)] * 2,
+        lambda x: torch.arange(3 * x.shape[0], 1, -2) + x.sum().long(),
+    ],
+    ids=["infinite", "not a number", "backwards", "each second", "range"],
+)
+@pytest.mark.parametrize("schedule", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_masks_and_ranges_of_open_lengths(
+    function: Callable[[torch.Tensor], torch.Tensor], schedule: bool
+) -> None:
+    program, x = Program(function), torch.rand(7)
+    made = torch.export.export(program, (x,), dynamic_shapes=({0: Dim("n", min=4, max=40)},))
+    run = tvmlab.compile(tvmlab.load(made), schedule=schedule)
+    for size in (4, 5, 17, 40):
+        x = torch.rand(size)
+        assert np.array_equal(run(x.numpy()), program(x).numpy(), equal_nan=True)
 
 
 @pytest.mark.parametrize("which", OPEN)

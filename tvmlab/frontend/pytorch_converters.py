@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, sym, tirx
 from tvm.ir import PrimType
 from tvm.relax import op
 
@@ -118,7 +118,16 @@ def _negative(node: Any, importer: Any) -> relax.Var:
 
 def _range(node: Any, importer: Any) -> relax.Var:
     if any(hasattr(value, "meta") for value in node.args):
-        return _by_upstream(node, importer)
+        start, end, *more = importer.retrieve_args(node)
+        step = more[0] if more else 1
+        if not isinstance(step, int) or step > 0:
+            return _by_upstream(node, importer)
+        # Upstream's type of a range backwards has two elements too many.
+        simplify, emit = sym.Analyzer().simplify, importer.block_builder.emit
+        last = start + step * (tirx.floordiv(start - end - step - 1, -step) - 1)
+        dtype = dtype_of(node.meta["val"])
+        forwards = op.arange(simplify(last), simplify(start + 1), -step, dtype)
+        return emit(op.flip(emit(forwards), 0))
     made = node.target(*node.args, dtype=node.meta["val"].dtype)
     return importer.block_builder.emit(relax.const(made.numpy(), dtype_of(made)))
 

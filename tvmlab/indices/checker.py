@@ -125,11 +125,12 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return relax.ShapeExpr(values)
 
     def divided(self, size: Any) -> Any:
-        """Return a size with positive divisors, because a division by 0 would end the process."""
+        """Return a size without divisors of 0, because such a division would end the process."""
         if not isinstance(size, tirx.expr.BinaryOpExpr):
             return size
         one, other = self.divided(size.a), self.divided(size.b)
-        if isinstance(size, _DIVISIONS) and not self.analyzer.can_prove(other > 0):
+        signs = (other > 0, other < 0)
+        if isinstance(size, _DIVISIONS) and not any(map(self.analyzer.can_prove, signs)):
             other = tirx.max(other, tirx.const(1, "int64"))
         unchanged = one.same_as(size.a) and other.same_as(size.b)
         return size if unchanged else type(size)(one, other)

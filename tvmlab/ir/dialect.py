@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import tvm.relax.script
 import tvm_ffi
 from tvm import ir, relax
@@ -108,10 +109,25 @@ def expanded(call: relax.Call) -> relax.Expr | None:
 def ExpandOperators() -> tvm.transform.Pass:
     """Expand the registered operators, so that passes for layout and fusion see only Relax's.
 
-    Operators without an expansion, such as the quantized ones, are kept.
+    Operators without an expansion, such as the quantized ones, are kept. Tensors of infinities or
+    NaN are broadcast from one number, because upstream's `full` cannot be lowered for these.
     """
-    others = [name for name in ir.Op.list_op_names() if name not in _EXPANSIONS]
-    return relax.transform.LegalizeOps(skip_ops=others)
+    filled = {"relax.full": _filled, "relax.full_like": _filled}
+    mine = {*_EXPANSIONS, *filled}
+    others = [name for name in ir.Op.list_op_names() if name not in mine]
+    return relax.transform.LegalizeOps(filled, skip_ops=others)
+
+
+def _filled(_: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Broadcast a number that is not finite."""
+    shape, number = call.args
+    if str(call.op.name) == "relax.full_like":
+        shape = shape.ty.shape
+    known = isinstance(number, ir.GenericConst) and "float" in str(number.ty.dtype)
+    if shape is None or not known or np.isfinite(float(number.value.numpy().reshape(()))):
+        return call
+    made, dtype = relax.op.broadcast_to(number, shape), str(call.ty.dtype)
+    return made if dtype == str(number.ty.dtype) else relax.op.astype(made, dtype)
 
 
 def _from_words(kind: type[errors.TvmlabError]) -> type:
