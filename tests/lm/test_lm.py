@@ -238,8 +238,8 @@ def test_bad_calls_append_nothing(tiny: lm.LanguageModel) -> None:
         ([[1]], {"stop": 97}, "stop is 97"),
         ([[1], []], {}, "prompt 1 is empty"),
         ([[1, 97]], {}, "token 97 at place 1 of prompt 0 is unknown"),
-        ([[1] * 510], {}, "a cache of 513 tokens, but it has 512"),
-        ([[1] * 10], {"length": 12}, "a cache of 13 tokens, but it has 12"),
+        ([[1], [1] * 510], {}, "prompt 1 has 510 .* a cache of 513, but it has 512"),
+        ([[1] * 10], {"length": 12}, "a cache of 13, but it has 12[^$]*length of up to 512"),
     ],
 )
 def test_bad_prompts(
@@ -308,6 +308,10 @@ def test_weights_that_do_not_belong_to_the_model() -> None:
     ]:
         with pytest.raises(ModelError, match=message):
             lm.load(weights, TINY)
+    tied, rows = replace(TINY, tie_word_embeddings=True), WEIGHTS["model.embed_tokens.weight"]
+    with pytest.raises(ModelError, match=r"'lm_head\.weight' differs from the embedding"):
+        lm.load({**WEIGHTS, "lm_head.weight": rows + 1}, tied)
+    assert lm.load({**WEIGHTS, "lm_head.weight": rows}, tied).generate([[1]], 1)
     small = replace(TINY, intermediate_size=100)
     with pytest.raises(ModelError, match="multiple of 32"):
         lm.load(random_weights(small), small, quantize="int4")

@@ -167,8 +167,12 @@ def checked(config: Config, weights: Weights, where: str) -> dict[str, NDArray[n
     """Return the weights as float32; `ModelError` if one is missing, unknown or wrong."""
     wanted = config.weights()
     given = dict(weights)
-    if config.tie_word_embeddings:
-        given.pop("lm_head.weight", None)  # some files store the shared weights twice
+    if config.tie_word_embeddings and "lm_head.weight" in given:
+        # Some files store the shared weights twice.
+        head, rows = given.pop("lm_head.weight"), given.get("model.embed_tokens.weight")
+        if rows is not None and not np.array_equal(head, rows):
+            what = "'lm_head.weight' differs from the embedding, but tie_word_embeddings is true"
+            raise ModelError(what, where=where, fix="set tie_word_embeddings to false")
     # Older files store the wavelengths, which follow from the configuration.
     given = {name: array for name, array in given.items() if not name.endswith(".inv_freq")}
     fix = "use the configuration that belongs to the weights"

@@ -249,9 +249,13 @@ class LanguageModel:
         most = self.config.max_position_embeddings
         most = most if length is None else integer(length, "length", where, 1, most)
         if needed > most:
-            what = f"a prompt of {max(map(len, prompts))} tokens and {tokens} more need a cache of "
-            fix = "pass shorter prompts, fewer tokens or a larger length"
-            raise InputError(f"{what}{needed} tokens, but it has {most}", where=where, fix=fix)
+            long = max(range(len(prompts)), key=lambda place: len(prompts[place]))
+            what = f"prompt {long} has {len(prompts[long])} tokens; with {tokens} more it needs a "
+            what += f"cache of {needed}, but it has {most}"
+            fix = "pass shorter prompts or fewer tokens"
+            if most < self.config.max_position_embeddings:
+                fix += f", or a length of up to {self.config.max_position_embeddings}"
+            raise InputError(what, where=where, fix=fix)
         random = [np.random.default_rng([seed, place]) for place in range(len(prompts))]
         session = self.session(len(prompts), length or needed)
         made: list[list[int]] = [[] for _ in prompts]

@@ -35,7 +35,11 @@ def encode(text: str) -> list[int]:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """Return the text of tokens."""
+    """Return the text of tokens; `InputError` if one is not a token."""
+    unknown = [one for one in tokens if not 0 <= one < len(_ALPHABET)]
+    if unknown:
+        what, fix = f"{unknown[0]} is not a token", f"pass tokens from 0 to {len(_ALPHABET) - 1}"
+        raise InputError(what, where="decode", fix=fix)
     return "".join(_ALPHABET[one] for one in tokens)
 
 
