@@ -222,7 +222,8 @@ def _has_regions(mod: IRModule) -> bool:
 def simplify(mod: IRModule) -> IRModule:
     """Rewrite a module for inference, for any target.
 
-    Relay's operators are expanded, indices are checked, batch normalization and constants are
-    folded, and dead bindings are removed.
+    Relay's operators are expanded, integer tensors that depend on sizes alone become formulas,
+    indices are checked, batch normalization and constants are folded, and dead bindings are
+    removed.
     """
     return tvm.transform.Sequential(_simplifications())(mod)

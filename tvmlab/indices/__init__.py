@@ -11,6 +11,9 @@ its tensor, or that a tensor can be reshaped. `CheckIndices` turns these assumpt
 assertions, see `tvmlab.indices.loops`.
 
 A GPU kernel cannot raise an error. On a GPU, indices are clipped and sizes are not checked.
+
+`tvmlab.indices.formulas` first replaces integer tensors that depend on sizes alone, such as masks.
+They need no checks.
 """
 
 from __future__ import annotations
