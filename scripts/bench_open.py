@@ -1,8 +1,8 @@
 """The section `open` of `make bench`: what an open batch or length costs.
 
 Each network is compiled once with an open size and once for each static size. Both forms run in
-the same process, because they share one runtime and its threads. They are saved and loaded several
-times: where the system puts the weights in memory changes a time by several percent.
+the same process, because they share one runtime and its threads. Each form is saved and loaded
+several times, because the place of its weights in memory changes its time by several percent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def open_sizes(_name: str, rounds: int) -> dict[str, float]:
 def compared(name: str, importer: str, rounds: int) -> dict[int, float]:
     """Return the time with an open size over the time of a static one, for each size.
 
-    It is the median of the pairs that were loaded one after the other.
+    Each ratio is the median of those of all loaded pairs.
     """
     axis, sizes = OPEN[name]
     module, make = network(name)

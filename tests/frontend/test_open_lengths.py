@@ -15,6 +15,7 @@ from torch.export import Dim
 
 import tvmlab
 from tests.frontend.test_indices import by_onnx
+from tests.indices.modules import Program, exported
 from tests.oracles.models import array, model, node, value, weight
 from tvmlab.errors import InputError
 
@@ -70,17 +71,6 @@ OPEN = {"batch": {0: Dim("b", min=1, max=9)}, "length": {1: Dim("n", min=2, max=
 OPEN["both"] = OPEN["batch"] | OPEN["length"]
 
 
-class Program(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -96,12 +86,12 @@ class Program(nn.Module):
 def test_masks_and_ranges_of_open_lengths(
     function: Callable[[torch.Tensor], torch.Tensor], schedule: bool
 ) -> None:
-    program, x = Program(function), torch.rand(7)
-    made = torch.export.export(program, (x,), dynamic_shapes=({0: Dim("n", min=4, max=40)},))
-    run = tvmlab.compile(tvmlab.load(made), schedule=schedule)
+    sizes = ({0: Dim("n", min=4, max=40)},)
+    mod = exported(Program(function), array(7), dynamic_shapes=(sizes,))
+    run = tvmlab.compile(mod, schedule=schedule)
     for size in (4, 5, 17, 40):
         x = torch.rand(size)
-        assert np.array_equal(run(x.numpy()), program(x).numpy(), equal_nan=True)
+        assert np.array_equal(run(x.numpy()), function(x).numpy(), equal_nan=True)
 
 
 @pytest.mark.parametrize("which", OPEN)

@@ -148,7 +148,7 @@ def test_operands_of_unknown_shape_have_no_formula() -> None:
     assert np.array_equal(run(np.arange(9)), [1, 3])
 
 
-def test_what_a_size_of_a_match_is_keeps_its_check() -> None:
+def test_a_match_cast_keeps_its_check() -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((N,), "int64"))
     with builder.function("main", [x]):
@@ -161,7 +161,6 @@ def test_what_a_size_of_a_match_is_keeps_its_check() -> None:
         run(np.zeros(5, "int64"))
 
 
-Emit = Callable[..., Any]
 #: Operators of one or two values and a number, with their equivalents in NumPy; `p` is `arange`.
 STEPS: dict[str, tuple[Callable[..., relax.Expr], Callable[..., np.ndarray]]] = {
     "add": (lambda emit, x, y, k, p: op.add(x, y), lambda x, y, k: x + y),

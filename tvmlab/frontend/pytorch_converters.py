@@ -122,12 +122,12 @@ def _range(node: Any, importer: Any) -> relax.Var:
         step = more[0] if more else 1
         if not isinstance(step, int) or step > 0:
             return _by_upstream(node, importer)
-        # Upstream's type of a range backwards has two elements too many.
+        # Upstream infers two elements too many for a descending range.
         simplify, emit = sym.Analyzer().simplify, importer.block_builder.emit
         last = start + step * (tirx.floordiv(start - end - step - 1, -step) - 1)
         dtype = dtype_of(node.meta["val"])
-        forwards = op.arange(simplify(last), simplify(start + 1), -step, dtype)
-        return emit(op.flip(emit(forwards), 0))
+        ascending = op.arange(simplify(last), simplify(start + 1), -step, dtype)
+        return emit(op.flip(emit(ascending), 0))
     made = node.target(*node.args, dtype=node.meta["val"].dtype)
     return importer.block_builder.emit(relax.const(made.numpy(), dtype_of(made)))
 
@@ -162,18 +162,16 @@ _OF_BOOLS = {
 def _elementwise(combine: Callable[..., relax.Expr], node: Any, importer: Any) -> relax.Var:
     """Convert a function of two operands in the dtype of its result; ``alpha`` scales the second.
 
-    Bools have operators of their own for and, or and xor. Others are computed as integers, whose
-    result is true where it is not 0.
+    Of two bools, `and`, `or` and `xor` are logical operators. Other operators are computed on
+    integers, and the result is true where it is not 0.
     """
     given, made = arguments(node), dtype_of(node.meta["val"])
-    if made == "bool" and combine in _OF_BOOLS:
-        combine, dtype = _OF_BOOLS[combine], made
-    else:
-        dtype = "int8" if made == "bool" else made
+    logical = _OF_BOOLS.get(combine) if made == "bool" else None
+    dtype = "int8" if made == "bool" and logical is None else made
     left, right = (_operand(value, node, importer, dtype) for value in list(given.values())[:2])
     if (scale := given.get("alpha", 1)) != 1:
         right = op.multiply(right, _operand(scale, node, importer, dtype))
-    result = combine(left, right)
+    result = (logical or combine)(left, right)
     return importer.block_builder.emit(result if dtype == made else op.astype(result, made))
 
 

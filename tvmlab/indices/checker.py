@@ -125,7 +125,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         return relax.ShapeExpr(values)
 
     def divided(self, size: Any) -> Any:
-        """Return a size without divisors of 0, because such a division would end the process."""
+        """Return a size whose divisors are not 0, because a division by 0 ends the process."""
         if not isinstance(size, tirx.expr.BinaryOpExpr):
             return size
         one, other = self.divided(size.a), self.divided(size.b)

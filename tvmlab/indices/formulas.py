@@ -19,7 +19,7 @@ from tvm import ir, relax, s_tir, te, tirx
 from tvm.sym import ProofStrength
 
 from ..ir.graph import bound, is_call, key
-from .loops import CONDITIONS, shape_of, static
+from .loops import CONDITIONS, same, shape_of, static
 
 __all__ = ["FoldFormulas"]
 
@@ -266,9 +266,9 @@ class _Reader:
     """A reader of a function whose blocks each compute a tensor element by element."""
 
     def __init__(self, func: tirx.PrimFunc, operands: Sequence[Any], shape: Sequence[Any]) -> None:
-        self.func, self.axes = func, set[int]()
-        self.formulas: dict[int, _Formula] = {}
-        #: The sizes of the Relax function, and what this function's sizes are there.
+        self.func, self.formulas = func, dict[int, _Formula]()
+        self.axes, self.analyzer = set[int](), tvm.sym.Analyzer()
+        # `outer` has the sizes of the Relax function, `sizes` what each size of `func` is there.
         self.outer = _symbols(list(shape))
         *params, last = func.params
         pairs = [*zip(last.shape, shape, strict=True)]
@@ -281,7 +281,6 @@ class _Reader:
                 self.outer |= _symbols(operand)
                 pairs.append((param, operand))
         self.sizes = {key(one): size for one, size in pairs if isinstance(one, tirx.Var)}
-        self.analyzer = _analyzer(self.outer, [])
 
     def result(self) -> _Formula:
         """Return the formula of the last tensor."""
@@ -299,7 +298,7 @@ class _Reader:
                 raise _UnknownError
             if key(store.buffer) in self.formulas:  # a part of a tensor is written again
                 raise _UnknownError
-            if len(axes) != len(store.indices) or not all(map(_same, axes, store.indices)):
+            if len(axes) != len(store.indices) or not all(map(same, axes, store.indices)):
                 raise _UnknownError
             formula = self.formula(axes, store.buffer.shape, store.value)
             self.formulas[key(store.buffer)] = formula
@@ -372,12 +371,13 @@ class _Reader:
             if self.proves(tirx.EQ(one, other)):
                 return one
         with self.analyzer.constraint_scope(condition):
-            same = self.proves(tirx.EQ(one, other))
-        return other if same else tirx.Select(condition, one, other)
+            if self.proves(tirx.EQ(one, other)):
+                return other
+        return tirx.Select(condition, one, other)
 
 
 def _short(value: Any) -> Any:
-    """Return an integer, unless it is too long."""
+    """Return a value; `_UnknownError` if it is too long."""
     uses: list[tirx.Var] = []
     tvm_ffi.structural_walk(value, (tirx.Var, uses.append))
     if len(uses) > _LONGEST:
@@ -402,7 +402,3 @@ def _cast(value: Any, dtype: str) -> Any:
     if dtype not in _DTYPES or (known is not None and abs(known) > np.iinfo(dtype).max):
         raise _UnknownError
     return tirx.Cast(dtype, value)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one.same_as(other))
