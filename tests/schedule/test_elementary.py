@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, te, tirx
 
 import tvmlab
+from tests.oracles.models import array
 from tvmlab.schedule.elementary import by_polynomials
 
 # Every 4,095th float32 number, including NaN of many payloads, and numbers of usual size.
@@ -38,6 +39,29 @@ def test_error_in_units_in_the_last_place(name: str) -> None:
     print(name, error[finite].max())
     assert error[finite].max() < 2
     np.testing.assert_array_equal(found.numpy()[~finite], exact.astype("float32")[~finite])
+
+
+def chosen(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    zero, small = relax.const(0.0, "float32"), builder.emit(relax.op.exp(x))
+    return relax.op.where(builder.emit(relax.op.less(x, zero)), zero, small)
+
+
+@pytest.mark.parametrize("width", [3, 11, 32, 37])
+def test_a_function_in_a_branch_keeps_nan(width: int) -> None:
+    """Softmax has such a branch itself, for small results."""
+    x = relax.Var("x", relax.TensorType((4, width), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            parts = [builder.emit(chosen(builder, x)), builder.emit(relax.op.nn.softmax(x))]
+            made = builder.emit_output(relax.Tuple(parts))
+        builder.emit_func_output(made)
+    numbers = array(4, width)
+    numbers[1, 2], numbers[2, 1], numbers[3] = np.nan, np.inf, -np.inf
+    given = torch.from_numpy(numbers)
+    wanted = torch.where(given < 0, 0, given.exp()), given.softmax(1)
+    for one, other in zip(tvmlab.compile(builder.get())(numbers), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_a_compiled_network_calls_no_library() -> None:

@@ -35,6 +35,8 @@ _LN2 = 0.693145751953125, 1.4286068203094173e-06
 _SHIFT = 64
 
 _Coefficients = tuple[float, ...]
+# Conditions, and whether they are true or false.
+_Conditions = tuple[tuple[Expr, bool], ...]
 # Coefficients from the highest to the lowest: (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2,
 _EXP: _Coefficients = (
     0.0013814173871651292,
@@ -189,13 +191,21 @@ _POWERS = {2.0: _square, 3.0: _cube}
 _EXPANSIONS = {"tirx.exp": _exp, "tirx.sigmoid": _sigmoid, "tirx.tanh": _tanh, "tirx.erf": _erf}
 
 
-def _expanded(expr: Expr, name: _Names, conditions: tuple[Expr, ...] = ()) -> Expr:
-    """Expand the functions in an expression that is computed where all `conditions` are true."""
+def _expanded(expr: Expr, name: _Names, conditions: _Conditions = ()) -> Expr:
+    """Expand the functions in an expression that is computed where all `conditions` hold."""
     if isinstance(expr, (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)):
         return type(expr)(*(_expanded(side, name, conditions) for side in (expr.a, expr.b)))
     if isinstance(expr, tirx.Cast):
         return tirx.Cast(expr.ty.dtype, _expanded(expr.value, name, conditions))
     if isinstance(expr, tirx.Select):
+        if name.lanes > 1:  # a vector computes both values
+            return tirx.Select(
+                expr.condition,
+                *(
+                    _expanded(side, name, conditions)
+                    for side in (expr.true_value, expr.false_value)
+                ),
+            )
         chosen = expr.condition, expr.true_value, expr.false_value
         return tirx.Select(*_branches(chosen, name, conditions))
     if not isinstance(expr, Call):
@@ -211,16 +221,19 @@ def _expanded(expr: Expr, name: _Names, conditions: tuple[Expr, ...] = ()) -> Ex
         changed = any(not new.same_as(old) for new, old in zip(args, expr.args, strict=True))
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty) if changed else expr
     x = args[0]
-    for condition in reversed(conditions):  # where `x` is not read, its index can be out of bounds
-        x = tirx.if_then_else(condition, x, _number(0))
+    # Where `x` is not read, its index can be out of bounds. A negated condition would be simplified
+    # as if no number were NaN.
+    for condition, holds in reversed(conditions):
+        sides = (x, _number(0)) if holds else (_number(0), x)
+        x = tirx.if_then_else(condition, *sides)
     return name.once(expand, x)
 
 
-def _branches(chosen: Sequence[Expr], name: _Names, conditions: tuple[Expr, ...]) -> list[Expr]:
+def _branches(chosen: Sequence[Expr], name: _Names, outer: _Conditions) -> list[Expr]:
     condition, *sides = chosen
-    cases = condition, tirx.Not(condition)
     parts = [
-        _expanded(side, name, (*conditions, case)) for side, case in zip(sides, cases, strict=True)
+        _expanded(side, name, (*outer, (condition, holds)))
+        for side, holds in zip(sides, (True, False), strict=True)
     ]
     return [condition, *parts]
 
