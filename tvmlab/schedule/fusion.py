@@ -12,7 +12,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
+from ..ir.graph import is_call
 from .apply import SCHEDULED
+from .attention import ATTENTION
 from .batches import BATCHES
 from .compute import CONTRACTION, TILE
 from .winograd import INPUT
@@ -21,7 +23,9 @@ __all__ = ["KeepApart", "SizesFirst", "prologues"]
 
 # Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators are fused into a reduction
 # that reads them; a reduction is not fused into later operators; opaque functions stay alone.
-_REDUCTION, _OPAQUE = 3, 8
+_BROADCAST, _INJECTIVE, _REDUCTION, _OPAQUE = 1, 2, 3, 8
+# The first operands of an attention: queries, keys and values.
+_COPIED = 3
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -82,11 +86,36 @@ class _MarkContractions:
             if not isinstance(func, tirx.PrimFunc):
                 continue
             names = _blocks(func)
-            if CONTRACTION in names or BATCHES in names:
+            if {*names} & {ATTENTION, BATCHES, CONTRACTION}:
                 mod[var] = func.with_attr("op_pattern", _REDUCTION)
             elif INPUT[0] in names:  # its result is read many times, but computed once
                 mod[var] = func.with_attr("op_pattern", _OPAQUE)
         return mod
+
+
+@tvm.transform.module_pass(opt_level=0)
+class _MarkCopied:
+    """Mark what computes the operands of an attention, so that it is fused with their copies."""
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        for func in mod.functions.values():
+            for var in _copied(func, mod) if isinstance(func, relax.Function) else ():
+                mod[var] = mod[var].with_attr("op_pattern", _BROADCAST)
+        return mod
+
+
+def _copied(func: relax.Function, mod: tvm.ir.IRModule) -> list[tvm.ir.GlobalVar]:
+    """List the functions whose results an attention copies, number by number."""
+    made, found = dict[relax.Var, tvm.ir.GlobalVar](), list[tvm.ir.GlobalVar]()
+    for binding in (one for block in func.body.blocks for one in block.bindings):
+        if not is_call(binding.value, "relax.call_tir"):
+            continue
+        made[binding.var], operands = binding.value.args[:2]
+        if ATTENTION in _blocks(mod[made[binding.var]]):
+            found += [made[one] for one in operands.fields[:_COPIED] if one in made]
+    return [var for var in found if mod[var].attrs.get("op_pattern", _OPAQUE) == _INJECTIVE]
 
 
 def _blocks(func: tirx.PrimFunc) -> list[str]:
@@ -106,6 +135,7 @@ def prologues() -> list[tvm.transform.Pass]:
     return [
         _MarkContractions(),
         relax.transform.AnnotateTIROpPattern(),
+        _MarkCopied(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         relax.transform.DeadCodeElimination(),

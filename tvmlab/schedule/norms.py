@@ -28,7 +28,7 @@ from . import loops
 from .compute import round_up, sizes
 from .machine import Machine
 
-__all__ = ["Norms", "Rows"]
+__all__ = ["ROWS", "Norms", "Rows", "vectors"]
 
 #: The annotation of this module's blocks. One block of each loop nest says how many of its loops
 #: the others share, and how many channels the last of these takes at once. The blocks before and
@@ -71,9 +71,30 @@ class Norms:
         }
 
     def _softmax(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        """Legalize ``nn.softmax`` over the last axis."""
         shape = _known(call, 0)
         if not shape or int(call.attrs.axis) % len(shape) != len(shape) - 1:
             return None
+
+        def softmax(data: te.Tensor) -> te.Tensor:
+            power, share = self.powers(data, shape)
+            return te.compute(
+                shape,
+                lambda *i: power(*i) * share(*i[:-1]),
+                name="softmax",
+                attrs={ROWS: [len(shape) - 1, 1]},
+            )
+
+        return _call(builder, softmax, call, "softmax")
+
+    def powers(
+        self, data: te.Tensor, shape: Sequence[Any], guarded: bool = False
+    ) -> tuple[te.Tensor, te.Tensor]:
+        """Return the two factors of a softmax over the last axis.
+
+        The powers are padded with zeros to whole vectors; a row's share is one by their sum. If
+        they are guarded, both are zero in a row of negative infinities.
+        """
         *rows, size = shape
         open_ = not isinstance(size, int)
         rest = tirx.floormod(size, self.lanes) if open_ else size % self.lanes
@@ -83,62 +104,65 @@ class Norms:
         tiny = float(np.finfo("float32").tiny)
         least: Any = _number(math.log(tiny) if open_ else math.log(size * tiny))
         least = least + tirx.log(tirx.Cast("float32", size)) if open_ else least
+        # The last numbers are padded to a vector.
+        tail = te.compute(
+            [*rows, self.lanes],
+            lambda *i: tirx.if_then_else(
+                i[-1] < rest, data(*i[:-1], whole + i[-1]), _number(-math.inf)
+            ),
+            name="tail",
+            attrs=_BEFORE,
+        )
 
-        def softmax(data: te.Tensor) -> te.Tensor:
-            # The last numbers are padded to a vector.
-            tail = te.compute(
-                [*rows, self.lanes],
-                lambda *i: tirx.if_then_else(
-                    i[-1] < rest, data(*i[:-1], whole + i[-1]), _number(-math.inf)
-                ),
-                name="tail",
-                attrs=_BEFORE,
-            )
-
-            if open_:
-                vectors = tirx.floordiv(size, self.lanes)
-                given = te.compute(
-                    [*rows, wide],
-                    lambda *i: tirx.if_then_else(
-                        i[-1] // self.lanes < vectors, data(*i), tail(*i[:-1], i[-1] % self.lanes)
-                    ),
-                    name="given",
-                    attrs=_BEFORE,
-                )
-
-            def x(row: Sequence[Any], k: Any) -> Any:
-                if open_:
-                    return given(*row, k)
-                if not rest:
-                    return data(*row, k)
-                last = tail(*row, k % self.lanes)
-                return tirx.if_then_else(k < whole, data(*row, k), last) if whole else last
-
-            largest = self._reduced(
-                lambda row, k: x(row, *k), rows, [wide], "largest", te.max, tirx.max
-            )
-
-            def exp(distance: Any) -> Any:
-                return tirx.Select(distance < least, _number(0), te.exp(distance))
-
-            power = te.compute(
+        if open_:
+            vectors = tirx.floordiv(size, self.lanes)
+            given = te.compute(
                 [*rows, wide],
-                lambda *i: exp(x(i[:-1], i[-1]) - largest(*i[:-1])),
-                name="power",
+                lambda *i: tirx.if_then_else(
+                    i[-1] // self.lanes < vectors, data(*i), tail(*i[:-1], i[-1] % self.lanes)
+                ),
+                name="given",
                 attrs=_BEFORE,
             )
-            total = self._reduced(lambda row, k: power(*row, *k), rows, [wide], "total")
-            share = te.compute(
-                rows, lambda *row: _number(1) / total(*row), name="share", attrs=_BEFORE
-            )
-            return te.compute(
-                shape,
-                lambda *i: power(*i) * share(*i[:-1]),
-                name="softmax",
-                attrs={ROWS: [len(rows), 1]},
-            )
 
-        return _call(builder, softmax, call, "softmax")
+        def x(row: Sequence[Any], k: Any) -> Any:
+            if open_:
+                return given(*row, k)
+            if not rest:
+                return data(*row, k)
+            last = tail(*row, k % self.lanes)
+            if not whole:
+                return last
+            # A condition on whole vectors, because TVM computes others number by number.
+            vector = k // self.lanes < whole // self.lanes
+            return tirx.if_then_else(vector, data(*row, k), last)
+
+        largest = self._reduced(
+            lambda row, k: x(row, *k), rows, [wide], "largest", te.max, tirx.max
+        )
+
+        def exp(distance: Any) -> Any:
+            return tirx.Select(distance < least, _number(0), te.exp(distance))
+
+        def base(row: Sequence[Any]) -> Any:
+            lowest = _number(float(np.finfo("float32").min))
+            return tirx.max(largest(*row), lowest) if guarded else largest(*row)
+
+        def part(total: Any) -> Any:
+            one = _number(1) / total
+            # The total of an open number of numbers is zero if there is none.
+            zero = guarded or open_
+            return tirx.Select(total == _number(0), _number(0), one) if zero else one
+
+        power = te.compute(
+            [*rows, wide],
+            lambda *i: exp(x(i[:-1], i[-1]) - base(i[:-1])),
+            name="power",
+            attrs=_BEFORE,
+        )
+        total = self._reduced(lambda row, k: power(*row, *k), rows, [wide], "total")
+        share = te.compute(rows, lambda *row: part(total(*row)), name="share", attrs=_BEFORE)
+        return power, share
 
     def _layer_norm(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         """Legalize ``nn.layer_norm`` and ``nn.rms_norm`` over the last axes."""
@@ -417,10 +441,10 @@ def _nest(
     for one in after:
         sch.reverse_compute_at(one, row, preserve_unit_loops=True)
     for one in (*before, block, *after):
-        _vectors(sch, one, machine)
+        vectors(sch, one, machine)
 
 
-def _vectors(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
+def vectors(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
     """Vectorize the last loop of a block, and keep the vectors of a sum in registers."""
     kinds = [var.iter_type == tirx.IterVar.CommReduce for var in sch.get(block).iter_vars]
     lanes = machine.lanes("float32")

@@ -21,6 +21,7 @@ from tvm.s_tir import dlight
 from tvm.s_tir.dlight.base import ScheduleRule
 
 from .apply import LAYOUT, ApplyRules, ApplyTuned, Tuned, found_layouts
+from .attention import Attention, JoinAttention
 from .batches import Batches
 from .contraction import Contraction
 from .fusion import KeepApart, SizesFirst, prologues
@@ -53,7 +54,7 @@ def fused_passes(
         )
     return tvm.transform.Sequential(
         [
-            *([channels_last(), Staircases()] if tile else []),
+            *([channels_last(), Staircases(), JoinAttention()] if tile else []),
             *cpu_generic.library_dispatch_passes(target),
             relax.transform.LegalizeOps(legal),
             KeepApart(),
@@ -74,6 +75,7 @@ def rules(step: str = STEPS[-1]) -> list[ScheduleRule]:
     if "tile" in taken:
         return [
             Batches(),
+            Attention(),
             Contraction(epilogue="epilogue" in taken),
             Depthwise(),
             WinogradTransform(),

@@ -1,0 +1,429 @@
+"""Attention as one loop nest: scores, softmax and sums of the values for a few queries at a time.
+
+Separate functions would write the scores of all heads to memory, where a long sequence has more of
+them than a cache holds. Here, a thread computes the scores of a few queries with all keys, their
+softmax, and the sum of the values, before it takes the next queries. The results are divided by
+the sum of the powers at the end (as in Dao et al., "FlashAttention", 2022), because they are fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, sym, te, tirx
+from tvm.relax.dpl import is_const, is_op, wildcard
+from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
+
+from ..ir.graph import children, is_call
+from . import loops
+from .compute import TILE, broadcast_index, raveled, round_up, sizes, unraveled
+from .machine import Machine
+from .norms import ROWS, Norms, vectors
+from .tile_size import OPEN, Tile
+
+__all__ = ["ATTENTION", "Attention", "JoinAttention"]
+
+#: The name of the block that sums the values, and of those before it.
+ATTENTION = "attention"
+_QUERIES, _KEYS, _VALUES, _SCORES, _MASKED = "queries", "keys", "values", "scores", "masked"
+_RESULT = "result"
+# Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators after it are fused.
+_OUT_ELEMENTWISE = 4
+# Loops around the numbers of a row: over tiles, and over the rows of a tile.
+_ROW = 2
+# Keys that LLVM can sum in one iteration.
+_UNROLLED = 4
+# How exporters find rows without any key: by the results, or by the scores.
+_NOT_A_NUMBER, _ALL_MASKED = "not a number", "all masked"
+# What can follow the scores.
+_STEPS: dict[str, Callable[..., Any]] = {
+    "relax.add": lambda a, b: a + b,
+    "relax.subtract": lambda a, b: a - b,
+    "relax.multiply": lambda a, b: a * b,
+    "relax.divide": lambda a, b: a / b,
+    "relax.maximum": tirx.max,
+    "relax.minimum": tirx.min,
+    "relax.tanh": tirx.tanh,
+    "relax.where": tirx.Select,
+}
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The operators of an attention."""
+
+    scores: relax.Call
+    steps: list[tuple[relax.Call, int]]  # what follows the scores, and which operand they are
+    guard: str  # how rows without any key are found, which give zero
+    result: relax.Call
+
+    def operands(self) -> list[relax.Expr]:
+        """List queries, keys and values, and what the steps read besides the scores."""
+        others = [arg for step, own in self.steps for i, arg in enumerate(step.args) if i != own]
+        return [*self.scores.args, self.result.args[1], *others]
+
+    def calls(self) -> list[relax.Call]:
+        """List the calls in order."""
+        return [self.scores, *(step for step, _ in self.steps), self.result]
+
+
+@tvm.transform.module_pass(opt_level=0)
+class JoinAttention:
+    """The pass: ``matmul(softmax(f(matmul(q, k))), v)`` to one TIR function."""
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        machine = Machine.of(tvm.target.Target.current(allow_none=False))
+
+        @relax.expr_functor.mutator
+        class Changed(relax.PyExprMutator):  # type: ignore[misc]
+            def visit_call_(self, call: relax.Call) -> relax.Expr:
+                found = graph.match(call)
+                call = self.visit_expr_post_order(call)
+                if found is None:
+                    return call
+                operands = [self.visit_expr(one) for one in found.operands()]
+                return _joined(self.builder_, found, operands, machine)
+
+        changed = Changed(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                graph = _Graph.of(func)
+                changed.builder_.update_func(var, changed.visit_expr(func))
+        return relax.transform.DeadCodeElimination()(changed.builder_.get())
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The values of variables, and how often they are used."""
+
+    values: dict[Any, relax.Expr]
+    uses: Counter[Any]
+
+    @classmethod
+    def of(cls, func: relax.Function) -> _Graph:
+        found = cls({}, Counter())
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding, relax.VarBinding):
+                    found.values[binding.var] = binding.value
+                found.uses.update(_variables(binding.value))
+        found.uses.update(_variables(func.body.body))
+        return found
+
+    def value(self, var: relax.Expr, uses: int = 1) -> Any:
+        """Return what a variable of float32 numbers is bound to, if nothing else uses it."""
+        value = self.values.get(var)
+        return value if value is not None and self.uses[var] == uses and _is_float(value) else None
+
+    def behind_reshapes(self, var: relax.Expr, uses: int = 1) -> Any:
+        """Return what a variable is bound to, before reshapes that keep the last two axes."""
+        value = self.value(var, uses)
+        while is_call(value, "relax.reshape"):
+            before = value.args[0]
+            if not _is_float(before) or not _same(_shape(before)[-2:], _shape(value)[-2:]):
+                return None
+            value = self.value(before)
+        return value
+
+    def match(self, call: relax.Call) -> _Match | None:
+        """Find the attention that ends with a call."""
+        if not is_call(call, "relax.matmul") or not all(map(_is_float, (call, *call.args))):
+            return None
+        softmax, guard = self.behind_reshapes(call.args[0]), ""
+        if is_call(softmax, "relax.where"):
+            softmax, guard = self._guarded(softmax)
+        if not is_call(softmax, "relax.nn.softmax"):
+            return None
+        axis, rank = int(softmax.attrs.axis), softmax.ty.ndim
+        scores = self._scores(softmax.args[0], 2 if guard == _ALL_MASKED else 1)
+        if axis not in (-1, rank - 1) or scores is None:
+            return None
+        match = _Match(*scores, guard, call)
+        outer, whole = _shape(match.scores)[:-2], _shape(call)[:-2]
+        # Neither factor repeats the other's batches.
+        alike = _same(_shape(call.args[0])[:-2], whole)
+        alike = alike and _same([math.prod(outer)], [math.prod(whole)])
+        return match if alike and all(map(_is_known, match.operands())) else None
+
+    def _guarded(self, where: relax.Call) -> tuple[Any, str]:
+        """Return the softmax whose undefined rows become zero, and how they are found."""
+        zero, uses = self.values.get(where.args[1], where.args[1]), 1
+        if is_call(zero, "relax.full", "relax.full_like"):
+            uses += zero.args[0].same_as(where.args[2])
+            zero = zero.args[1]
+        if not isinstance(zero, tvm.ir.GenericConst) or zero.value.numpy().any():
+            return None, ""
+        for guard, pattern in _guards().items():
+            if pattern.extract_matched_expr(where, self.values) is not None:
+                return self.value(where.args[2], uses + (guard == _NOT_A_NUMBER)), guard
+        return None, ""
+
+    def _scores(
+        self, var: relax.Expr, uses: int
+    ) -> tuple[relax.Call, list[tuple[relax.Call, int]]] | None:
+        """Return the product that a softmax reads, and the element-wise operators after it."""
+        value = self.behind_reshapes(var, uses)
+        if is_call(value, "relax.matmul"):
+            fixed = isinstance(value.args[1], tvm.ir.GenericConst)
+            return None if fixed or not all(map(_is_float, value.args)) else (value, [])
+        if not is_call(value, *_STEPS):
+            return None
+        for place, arg in enumerate(value.args):
+            if _is_float(arg) and _same(_shape(arg), _shape(value)):
+                found = self._scores(arg, 1)
+                if found is not None:
+                    return found[0], [*found[1], (value, place)]
+        return None
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    """List the variables that an expression reads, as often as it does."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    return [var for part in children(expr) for var in _variables(part)]
+
+
+def _guards() -> dict[str, Any]:
+    """Return what exporters write so that a row without any key gives zero."""
+    x, number = wildcard(), is_const()
+    softmax = is_op("relax.nn.softmax")(x)
+    some = is_op("relax.astype")(is_op("relax.bitwise_not")(is_op("relax.equal")(x, number)))
+    none = is_op("relax.bitwise_not")(is_op("relax.astype")(is_op("relax.max")(some)))
+    where = is_op("relax.where")
+    return {
+        _NOT_A_NUMBER: where(is_op("relax.isnan")(softmax), wildcard(), softmax),
+        _ALL_MASKED: where(none, wildcard(), softmax),
+    }
+
+
+def _shape(expr: relax.Expr) -> list[Any]:
+    return sizes(expr.ty.shape)
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Return whether two lists of sizes are provably equal."""
+    prove = sym.Analyzer().can_prove_equal
+    return len(one) == len(other) and all(map(prove, one, other))
+
+
+def _is_known(expr: relax.Expr) -> bool:
+    """Return whether the sizes of an operand are known, or symbolic; none of them is zero."""
+    kind = expr.ty
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return False
+    return 0 not in [size for size in _shape(expr) if isinstance(size, int)]
+
+
+def _is_float(expr: relax.Expr) -> bool:
+    """Return whether an operand is float32, with at least two axes."""
+    return _is_known(expr) and expr.ty.ndim > 1 and str(expr.ty.dtype) == "float32"
+
+
+def _joined(
+    builder: relax.BlockBuilder, match: _Match, operands: list[relax.Expr], machine: Machine
+) -> relax.Call:
+    """Compute an attention in one TIR function."""
+    lanes, inner = machine.lanes("float32"), _shape(match.scores.args[0])[-1]
+    *_, queries, keys = _shape(match.scores)
+    numbers = _shape(match.result)[-1]
+    # The keys are padded in any case. If their number is unknown, a tile has two vectors.
+    height = queries if isinstance(queries, int) else OPEN
+    width = keys if isinstance(keys, int) else 2 * lanes
+    tile = Tile.choose(1, height, width, inner, 4 * inner, "float32", machine)
+    rows, wide, deep = tile.columns, tile.channels, round_up(numbers, lanes)
+    narrow = lanes * loops.divisor(deep // lanes, (machine.registers - 2) // (rows + 1))
+
+    def attention(
+        q: te.Tensor, k: te.Tensor, v: te.Tensor, others: list[Any], shapes: list[list[Any]]
+    ) -> te.Tensor:
+        # The same sizes, with the variables of this function.
+        outer, *between, results = ([*map(_plain, shape[:-2])] for shape in shapes)
+        queries, keys = map(_plain, shapes[0][-2:])
+        many, high, far = math.prod(outer), round_up(queries, rows), round_up(keys, wide)
+        # The powers beyond the last key are zero. LLVM spills the sums of an odd number of keys.
+        steps = round_up(keys, _UNROLLED) if isinstance(keys, int) else keys
+
+        def at(x: Any, whole: Sequence[Any], batch: Any, *last: Any) -> Any:
+            if not isinstance(x, te.Tensor):
+                return x
+            index = [*(unraveled(batch, whole) if whole else []), *last]
+            return x(*broadcast_index(index, sizes(x.shape)))
+
+        def inside(place: Any, size: Any, padded: Any, value: Any) -> Any:
+            zero = tirx.const(0, "float32")
+            return (
+                value if _same([size], [padded]) else tirx.if_then_else(place < size, value, zero)
+            )
+
+        given = te.compute(
+            [many, high, inner],
+            lambda b, r, i: inside(r, queries, high, at(q, outer, b, r, i)),
+            name=_QUERIES,
+        )
+        packed = te.compute(
+            [many, far // wide, inner, wide],
+            lambda b, t, i, c: inside(t * wide + c, keys, far, at(k, outer, b, i, t * wide + c)),
+            name=_KEYS,
+        )
+        held = te.compute(
+            [many, steps, deep],
+            lambda b, t, o: inside(
+                o, numbers, deep, inside(t, keys, steps, at(v, results, b, t, o))
+            ),
+            name=_VALUES,
+        )
+        i = te.reduce_axis((0, inner), "i")
+        scores = te.compute(
+            [many, high, far],
+            lambda b, r, c: te.sum(given(b, r, i) * packed(b, c // wide, i, c % wide), axis=i),
+            name=_SCORES,
+        )
+
+        def masked(b: Any, r: Any, c: Any) -> Any:
+            score, rest = scores(b, r, c), iter(others)
+            for (step, own), whole in zip(match.steps, between, strict=True):
+                parts = [
+                    score if i == own else inside(r, queries, high, at(next(rest), whole, b, r, c))
+                    for i in range(len(step.args))
+                ]
+                score = _STEPS[step.op.name](*parts)
+            return score
+
+        # Of an open number of keys, TVM cannot prove that the padded scores hold those of a vector.
+        last = scores
+        if match.steps or not isinstance(keys, int):
+            last = te.compute([many, high, keys], masked, name=_MASKED)
+        power, share = Norms(machine).powers(last, [many, high, keys], bool(match.guard))
+        t = te.reduce_axis((0, steps), "t")
+        sums = te.compute(
+            [many, high, deep],
+            lambda b, r, o: te.sum(power(b, r, t) * held(b, t, o), axis=t),
+            name=ATTENTION,
+            attrs={TILE: [rows, wide, narrow]},
+        )
+
+        def result(*place: Any) -> Any:
+            *index, r, o = place
+            b = raveled(index, results) if results else 0
+            made = share(b, r) * sums(b, r, o)  # in this order, the sums come last
+            if match.guard == _NOT_A_NUMBER:
+                made = tirx.Select(tirx.isnan(share(b, r)), tirx.const(0, "float32"), made)
+            return made
+
+        return te.compute([*results, queries, numbers], result, name=_RESULT)
+
+    # Numbers become part of the function.
+    operands = [
+        tirx.const(one.value.numpy().item(), str(one.ty.dtype))
+        if isinstance(one, tvm.ir.GenericConst) and not one.ty.ndim
+        else one
+        for one in operands
+    ]
+    q, k, v, *others = operands
+    shapes = [[*call.ty.shape] for call in match.calls()]
+    attrs = {"op_pattern": _OUT_ELEMENTWISE}
+    return builder.call_te(
+        attention, q, k, v, others, shapes, primfunc_name_hint="attention", primfunc_attrs=attrs
+    )
+
+
+def _plain(size: Any) -> Any:
+    return int(size) if isinstance(size, tirx.IntImm) else size
+
+
+class Attention(CPUScheduleRule):
+    """Schedule the loop nests of `JoinAttention`: a thread has a few queries at a time."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function, or return None if `JoinAttention` did not make it."""
+        sch = s_tir.Schedule(func)
+        blocks = loops.blocks(sch)
+        if loops.find(sch, blocks, ATTENTION) is None:
+            return None
+        machine = Machine.of(target)
+        last = next(i for i, block in enumerate(blocks) if sch.get(block).name_hint == _RESULT)
+        final, beyond = loops.epilogue(sch, blocks[last:])
+        own, softmax = dict[str, Any](), list[Any]()
+        for block in blocks[:last]:
+            found = sch.get(block)
+            if found.name_hint in (_QUERIES, _KEYS, _VALUES, _SCORES, _MASKED, ATTENTION):
+                own[str(found.name_hint)] = block
+            elif ROWS in found.annotations:
+                softmax.append(block)
+            else:
+                sch.compute_inline(block)
+        rows, wide, narrow = map(int, sch.get(own[ATTENTION]).annotations[TILE])
+        sch.unannotate(own[ATTENTION], TILE)
+        lanes = machine.lanes("float32")
+        loops.elementwise(sch, own[_VALUES], machine)
+        _pack(sch, own[_KEYS], machine)
+        names = [name for name in (_QUERIES, _SCORES, _MASKED) if name in own]
+        mine = [*(own[name] for name in names), *softmax, own[ATTENTION]]
+        together = []
+        for block in (*mine, final):
+            every = sch.get_loops(block)
+            place = len(every) - 2 if block is final else 1
+            outer, _ = sch.split(every[place], [None, rows])
+            together.append(sch.fuse(*every[:place], outer))
+        # The tiles come first, because the condition of the last rows hides what is computed.
+        steps = [
+            (own[name], _tiled(sch, own[name], channels, lanes))
+            for name, channels in ((_SCORES, wide), (ATTENTION, narrow))
+        ]
+        work = loops.work(sch, own[_SCORES])
+        row = sch.merge(*together)
+        loops.parallel(sch, row, work)
+        one = [*([own[_MASKED]] if _MASKED in own else []), *softmax]
+        sch.merge(*(sch.get_loops(block)[1] for block in one))
+        for block, step in steps:
+            sch.decompose_reduction(block, step)
+        loops.vectorize_last(sch, own[_QUERIES], lanes)
+        if _MASKED in own:
+            loops.vectorize_ragged(sch, own[_MASKED], lanes)
+        for block in softmax:
+            if len(sch.get_loops(block)) > _ROW:  # else it computes one number per row
+                vectors(sch, block, machine)
+        loops.vectorize_ragged(sch, final, lanes)
+        if beyond is not None:
+            loops.elementwise(sch, beyond, machine)
+        return sch
+
+
+def _pack(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
+    """Copy the keys in the order in which they lie in memory."""
+    batch, tiles, number, key = sch.get_loops(block)
+    found = sch.get(block)
+    last = found.reads[0].region[-1].min
+    used: list[tirx.Var] = []
+    tvm_ffi.structural_walk(last, (tirx.Var, used.append))
+    if not any(var.same_as(found.iter_vars[2].var) for var in used):
+        loops.elementwise(sch, block, machine)
+        return
+    sch.reorder(key, number)
+    work = loops.work(sch, block)
+    loops.parallel(sch, sch.fuse(batch, tiles), work)
+
+
+def _tiled(sch: s_tir.Schedule, block: Any, channels: int, lanes: int) -> Any:
+    """Sum the rows of a tile and a few vectors in registers; return the loop over the terms."""
+    row, channel, k = sch.get_loops(block)[-3:]
+    store = sch.cache_write(block, 0, "global")
+    tiles, vector, lane = sch.split(channel, [None, channels // lanes, lanes])
+    sch.reorder(tiles, k, row, vector, lane)
+    sch.reverse_compute_at(store, tiles, preserve_unit_loops=True)
+    loops.vectorize_last(sch, store, lanes)
+    for loop in (row, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    return k
