@@ -349,16 +349,21 @@ def test_small_groups_of_a_volume_stay_as_they_are() -> None:
     assert tvmlab.compile(mod).summary().transposes == 0
 
 
-def test_no_transpose_stays_between_convolutions_of_volumes() -> None:
-    weights = [relax.const(array(8, 8, 3, 3, 3, seed=i)) for i in range(2)]
+@pytest.mark.parametrize("axes", [1, 3])
+def test_no_transpose_stays_between_convolutions(axes: int) -> None:
+    weights = [relax.const(array(8, 8, *[3] * axes, seed=i)) for i in range(2)]
+    bias = relax.const(array(8, *[1] * axes))
+    conv = op.nn.conv1d if axes == 1 else op.nn.conv3d
 
     def ours(x: relax.Var) -> relax.Expr:
         for weight in weights:
-            x = op.nn.relu(op.nn.conv3d(x, weight, padding=1))
+            x = op.nn.relu(op.add(conv(x, weight, padding=1), bias))
         return x
 
-    mod, _ = module([Op("two", ((1, 8, 4, 6, 6),), ours, lambda x: x)])
-    assert tvmlab.compile(mod).summary().transposes == 2  # of the input and of the result
+    mod, _ = module([Op("two", ((1, 8, *[6] * axes),), ours, lambda x: x)])
+    summary = tvmlab.compile(mod).summary()
+    assert summary.transposes == 2  # of the input and of the result
+    assert sum(one.calls for one in summary.kernels if one.rule == "Contraction") == 2
 
 
 def test_an_activation_behind_a_reshape_is_fused_into_the_product() -> None:

@@ -150,7 +150,7 @@ class Norms:
 
         def part(total: Any) -> Any:
             one = _number(1) / total
-            # The total of an open number of numbers is zero if there is none.
+            # Of an open number of numbers, there can be zero, whose total is zero.
             zero = guarded or open_
             return tirx.Select(total == _number(0), _number(0), one) if zero else one
 

@@ -152,9 +152,11 @@ def _transposed(
     axes = transpose_axes(first)
     if view is not None and _name(view) == _TRANSPOSE and transpose_axes(view) == axes:
         return view.args[0]
-    if not isinstance(arg, tvm.ir.GenericConst) or arg.ty.ndim != len(shape):
+    if not isinstance(arg, tvm.ir.GenericConst):
         return None
-    moved = arg.value.numpy().transpose(np.argsort(axes))
+    value = arg.value.numpy()
+    whole = value.reshape([1] * (len(shape) - value.ndim) + [*value.shape])
+    moved = whole.transpose(np.argsort(axes))
     return relax.const(np.ascontiguousarray(moved), arg.ty.dtype)
 
 

@@ -12,6 +12,7 @@ from .compute import sizes
 __all__ = ["with_channels_last"]
 
 _LAYOUTS = {
+    "relax.nn.conv1d": ("NCW", "OIW"),
     "relax.nn.conv1d_transpose": ("NCW", "IOW"),
     "relax.nn.conv3d": ("NCDHW", "OIDHW"),
 }
@@ -51,18 +52,32 @@ def with_channels_last(call: relax.Call, builder: relax.BlockBuilder) -> relax.E
             out_dtype=attrs.out_dtype,
         )
     else:
+        line = builder.emit(op.reshape(x, [shape[0], 1, *shape[2:], shape[1]]))
         before, after = pads
-        made = op.nn.conv2d_transpose(
-            builder.emit(op.reshape(x, [shape[0], 1, *shape[2:], shape[1]])),
-            relax.const(filters[:, :, None], weight.ty.dtype),
-            [1, *steps],
-            [0, before, 0, after],
-            [0, *sizes(attrs.output_padding)],
-            [1, *dilation],
-            groups,
-            data_layout="NHWC",
-            kernel_layout="IOHW",
-            out_dtype=attrs.out_dtype,
-        )
+        window = [1, *steps], [0, before, 0, after]
+        if name == "relax.nn.conv1d":
+            last = np.ascontiguousarray(np.moveaxis(filters[:, :, None], 1, -1))
+            made = op.nn.conv2d(
+                line,
+                relax.const(last, weight.ty.dtype),
+                *window,
+                [1, *dilation],
+                groups,
+                data_layout="NHWC",
+                kernel_layout="OHWI",
+                out_dtype=attrs.out_dtype,
+            )
+        else:
+            made = op.nn.conv2d_transpose(
+                line,
+                relax.const(filters[:, :, None], weight.ty.dtype),
+                *window,
+                [0, *sizes(attrs.output_padding)],
+                [1, *dilation],
+                groups,
+                data_layout="NHWC",
+                kernel_layout="IOHW",
+                out_dtype=attrs.out_dtype,
+            )
         made = op.reshape(builder.emit(made), [result[0], *result[2:], result[1]])
     return op.permute_dims(builder.emit(made), [0, rank - 1, *range(1, rank - 1)])
