@@ -151,6 +151,8 @@ def test_results_that_are_no_numbers_become_zero() -> None:
     assert np.isnan(wanted[:, 2:5]).all()
     wanted[:, 2:5] = 0
     np.testing.assert_allclose(run(q, k, v, bias), wanted, rtol=0, atol=1e-5)
+    v[0, 1, 2] = float("nan")  # zero times this is not a number either
+    assert np.isnan(run(q, k, v, bias)[0, :, 2]).all()
 
 
 def test_without_a_guard_a_query_without_a_key_is_undefined() -> None:
@@ -171,15 +173,80 @@ def chosen(builder: relax.BlockBuilder, scores: relax.Expr, mask: relax.Expr) ->
     return op.where(allowed, soft, relax.const(-1e9, "float32"))
 
 
-def test_a_mask_can_choose() -> None:
-    shapes = [(3, 18, 8), (3, 29, 8), (3, 29, 5), (18, 29)]
-    run = tvmlab.compile(attention([*shapes], chosen))
+@pytest.mark.parametrize("queries", [18, 19, 49, N])
+def test_a_mask_can_choose(queries: Any) -> None:
+    run = tvmlab.compile(
+        attention([(3, queries, 8), (3, 29, 8), (3, 29, 5), (queries, 29)], chosen)
+    )
     assert "Attention" in rules(run)
-    q, k, v, mask = (array(*shape, seed=i) for i, shape in enumerate(shapes))
-    q, k, v, mask = (x.astype("float32") for x in (q, k, v, mask - mask.mean()))
-    scores = np.tanh(q.astype("float64") @ k.transpose(0, 2, 1).astype("float64") / 5)
-    parts = torch.from_numpy(np.where(mask > 0, scores, -1e9)).softmax(-1).numpy()
-    np.testing.assert_allclose(run(q, k, v, mask), parts @ v, rtol=0, atol=1e-5)
+    for count in (0, 1, 23) if queries is N else (queries,):
+        q, k, v, mask = array(3, count, 8), array(3, 29, 8), array(3, 29, 5), array(count, 29)
+        scores = np.tanh(q.astype("float64") @ k.transpose(0, 2, 1).astype("float64") / 5)
+        parts = torch.from_numpy(np.where(mask > 0, scores, -1e9)).softmax(-1).numpy()
+        np.testing.assert_allclose(run(q, k, v, mask), parts @ v, rtol=0, atol=1e-5)
+
+
+def in_windows(builder: relax.BlockBuilder, scores: relax.Expr, bias: relax.Expr) -> relax.Expr:
+    """Add a bias for each window, as Swin does, between two reshapes."""
+    apart = builder.emit(op.reshape(scores, [2, 3, 2, 9, 9]))
+    return op.reshape(builder.emit(op.subtract(bias, apart)), [6, 2, 9, 9])
+
+
+def test_windows_have_masks_of_their_own() -> None:
+    shapes = [(6, 2, 9, 4), (6, 2, 9, 4), (6, 2, 9, 7), (1, 3, 1, 9, 9)]
+    run = tvmlab.compile(attention([*shapes], in_windows))
+    assert "Attention" in rules(run)
+    q, k, v, bias = (array(*shape, seed=i) for i, shape in enumerate(shapes))
+    whole = np.broadcast_to(bias, (2, 3, 2, 9, 9)).reshape(6, 2, 9, 9)
+    np.testing.assert_allclose(run(q, k, v, bias), expected(-q, k, v, whole), rtol=0, atol=1e-5)
+
+
+OTHERS: dict[str, tuple[list[tuple[Any, ...]], Scores | None]] = {
+    "keys that batches share": ([(4, 9, 8), (1, 11, 8), (4, 11, 5)], None),
+    "values that batches share": ([(4, 9, 8), (4, 11, 8), (11, 5)], None),
+    "an open number per key": ([(2, 9, N), (2, 11, N), (2, 11, 5)], None),
+    "an open number per value": ([(2, 9, 8), (2, 11, 8), (2, 11, N)], None),
+    "a bias that adds batches": ([(1, 9, 8), (1, 11, 8), (4, 11, 5), (4, 9, 11)], biased),
+}
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_other_forms_stay_apart(form: str) -> None:
+    declared, scores = OTHERS[form]
+    run = tvmlab.compile(attention(declared, scores))
+    assert "Attention" not in rules(run)
+    shapes = [[6 if one is N else one for one in shape] for shape in declared]
+    inputs = [array(*shape, seed=i) for i, shape in enumerate(shapes)]
+    wanted = expected(*inputs, *([0.3] if scores else []))
+    np.testing.assert_allclose(run(*inputs), wanted, rtol=0, atol=1e-5)
+
+
+class Guarded(torch.nn.Module):
+    """Rows whose scores all equal a number give zero."""
+
+    def __init__(self, number: float, axis: int) -> None:
+        super().__init__()
+        self.number, self.axis = number, axis
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        scores = q @ k.mT + bias
+        none = (scores == self.number).all(self.axis, keepdim=True)
+        return torch.where(none, 0.0, scores.softmax(-1)) @ k
+
+
+@pytest.mark.parametrize(
+    ("number", "axis", "rule"),
+    [(-INFINITY, -1, True), (-1e9, -1, False), (-INFINITY, -2, False)],
+)
+def test_a_guard_is_recognized_by_its_number_and_axis(number: float, axis: int, rule: bool) -> None:
+    module = Guarded(number, axis)
+    q, k, bias = (torch.from_numpy(array(*shape)) for shape in ((2, 9, 8), (2, 11, 8), (9, 11)))
+    bias[3], bias[:, 4] = number, number
+    q[:, 3] *= 0
+    run = tvmlab.compile(tvmlab.load(torch.export.export(module, (q, k, bias))))
+    assert ("Attention" in rules(run)) == rule
+    inputs = [one.numpy() for one in (q, k, bias)]
+    np.testing.assert_allclose(run(*inputs), module(q, k, bias), rtol=0, atol=1e-5)
 
 
 def test_scores_that_are_used_elsewhere_are_computed_once() -> None:

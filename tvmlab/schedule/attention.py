@@ -9,11 +9,13 @@ the sum of the powers at the end (as in Dao et al., "FlashAttention", 2022), bec
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, sym, te, tirx
@@ -35,6 +37,8 @@ _QUERIES, _KEYS, _VALUES, _SCORES, _MASKED = "queries", "keys", "values", "score
 _RESULT = "result"
 # Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators after it are fused.
 _OUT_ELEMENTWISE = 4
+# Multiply-adds of the scores below which starting the threads costs more than it saves.
+_PARALLEL = 200_000
 # Loops around the numbers of a row: over tiles, and over the rows of a tile.
 _ROW = 2
 # Keys that LLVM can sum in one iteration.
@@ -81,7 +85,8 @@ class JoinAttention:
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        machine = Machine.of(tvm.target.Target.current(allow_none=False))
+        target = tvm.target.Target.current(allow_none=False)
+        machine = Machine.of(target)
 
         @relax.expr_functor.mutator
         class Changed(relax.PyExprMutator):  # type: ignore[misc]
@@ -91,11 +96,20 @@ class JoinAttention:
                 if found is None:
                     return call
                 operands = [self.visit_expr(one) for one in found.operands()]
-                return _joined(self.builder_, found, operands, machine)
+                try:
+                    made = _joined(self.builder_, found, operands, machine)
+                    # Without a schedule, one function would be slower than its parts.
+                    Attention().apply(self.builder_.get()[made.args[0]], target, False)
+                    return made
+                except Exception as error:  # TE and schedules raise errors of several classes
+                    warnings.warn(f"an attention stays in parts: {error!r}", stacklevel=2)
+                    return call
 
         changed = Changed(mod)
         for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
+            if not isinstance(func, relax.Function):
+                continue
+            if not any(func.attrs.get(mark) for mark in ("Primitive", "Codegen")):
                 graph = _Graph.of(func)
                 changed.builder_.update_func(var, changed.visit_expr(func))
         return relax.transform.DeadCodeElimination()(changed.builder_.get())
@@ -148,11 +162,17 @@ class _Graph:
         if axis not in (-1, rank - 1) or scores is None:
             return None
         match = _Match(*scores, guard, call)
-        outer, whole = _shape(match.scores)[:-2], _shape(call)[:-2]
-        # Neither factor repeats the other's batches.
-        alike = _same(_shape(call.args[0])[:-2], whole)
-        alike = alike and _same([math.prod(outer)], [math.prod(whole)])
-        return match if alike and all(map(_is_known, match.operands())) else None
+        q, k, v, *others = match.operands()
+        whole = _shape(call)[:-2]
+        # Keys and values that several batches share would be copied for each.
+        each = [math.prod(_shape(one)[:-2]) for one in (k, v, match.scores)]
+        alike = _same(_shape(call.args[0])[:-2], whole) and _same(each, [math.prod(whole)] * 3)
+        known = isinstance(_shape(q)[-1], int) and isinstance(_shape(v)[-1], int)
+        # Of a size such as n + 1, TVM proves too little for the schedule.
+        plain = all(isinstance(size, int | tirx.Var) for size in _shape(match.scores)[-2:])
+        constant = any(isinstance(one, tvm.ir.GenericConst) for one in (k, v))
+        fits = alike and known and plain and not constant
+        return match if fits and all(map(_is_known, others)) else None
 
     def _guarded(self, where: relax.Call) -> tuple[Any, str]:
         """Return the softmax whose undefined rows become zero, and how they are found."""
@@ -160,11 +180,16 @@ class _Graph:
         if is_call(zero, "relax.full", "relax.full_like"):
             uses += zero.args[0].same_as(where.args[2])
             zero = zero.args[1]
+        softmax = where.args[2]
         if not isinstance(zero, tvm.ir.GenericConst) or zero.value.numpy().any():
             return None, ""
-        for guard, pattern in _guards().items():
-            if pattern.extract_matched_expr(where, self.values) is not None:
-                return self.value(where.args[2], uses + (guard == _NOT_A_NUMBER)), guard
+        if not _is_float(softmax) or not _same(_shape(where), _shape(softmax)):
+            return None, ""
+        if _not_a_number(where.args[0], self.values, softmax):
+            return self.value(softmax, uses + 1), _NOT_A_NUMBER
+        value = self.value(softmax, uses)
+        if value is not None and _all_masked(where.args[0], self.values, value.args[0]):
+            return value, _ALL_MASKED
         return None, ""
 
     def _scores(
@@ -173,8 +198,7 @@ class _Graph:
         """Return the product that a softmax reads, and the element-wise operators after it."""
         value = self.behind_reshapes(var, uses)
         if is_call(value, "relax.matmul"):
-            fixed = isinstance(value.args[1], tvm.ir.GenericConst)
-            return None if fixed or not all(map(_is_float, value.args)) else (value, [])
+            return (value, []) if all(map(_is_float, value.args)) else None
         if not is_call(value, *_STEPS):
             return None
         for place, arg in enumerate(value.args):
@@ -189,20 +213,33 @@ def _variables(expr: relax.Expr) -> list[relax.Var]:
     """List the variables that an expression reads, as often as it does."""
     if isinstance(expr, relax.Var):
         return [expr]
+    if isinstance(expr, relax.If | relax.Function):
+        return 2 * [*relax.analysis.free_vars(expr)]  # it can read them several times
     return [var for part in children(expr) for var in _variables(part)]
 
 
-def _guards() -> dict[str, Any]:
-    """Return what exporters write so that a row without any key gives zero."""
+def _not_a_number(guard: relax.Expr, values: dict[Any, relax.Expr], softmax: relax.Expr) -> bool:
+    """Return whether a condition says which results are NaN, as PyTorch writes to ONNX."""
+    guard = values.get(guard, guard)
+    return is_call(guard, "relax.isnan") and guard.args[0].same_as(softmax)
+
+
+def _all_masked(guard: relax.Expr, values: dict[Any, relax.Expr], scores: relax.Expr) -> bool:
+    """Return whether a condition says that all scores of a row are minus infinity.
+
+    PyTorch decomposes its own attention to this condition.
+    """
     x, number = wildcard(), is_const()
-    softmax = is_op("relax.nn.softmax")(x)
     some = is_op("relax.astype")(is_op("relax.bitwise_not")(is_op("relax.equal")(x, number)))
-    none = is_op("relax.bitwise_not")(is_op("relax.astype")(is_op("relax.max")(some)))
-    where = is_op("relax.where")
-    return {
-        _NOT_A_NUMBER: where(is_op("relax.isnan")(softmax), wildcard(), softmax),
-        _ALL_MASKED: where(none, wildcard(), softmax),
-    }
+    largest = is_op("relax.max")(some)
+    none = is_op("relax.bitwise_not")(is_op("relax.astype")(largest))
+    found = none.extract_matched_expr(values.get(guard, guard), values)
+    if found is None or not values.get(found[x], found[x]).same_as(values.get(scores, scores)):
+        return False
+    attrs, lowest = found[largest].attrs, found[number].value.numpy()
+    axes = [int(axis) % scores.ty.ndim for axis in attrs.axis or ()]
+    last = axes == [scores.ty.ndim - 1] and bool(attrs.keepdims)
+    return last and bool(np.all(np.isneginf(lowest)))
 
 
 def _shape(expr: relax.Expr) -> list[Any]:
@@ -216,7 +253,7 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def _is_known(expr: relax.Expr) -> bool:
-    """Return whether the sizes of an operand are known, or symbolic; none of them is zero."""
+    """Return whether every size of an operand is a positive integer, or symbolic."""
     kind = expr.ty
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return False
@@ -249,7 +286,8 @@ def _joined(
         outer, *between, results = ([*map(_plain, shape[:-2])] for shape in shapes)
         queries, keys = map(_plain, shapes[0][-2:])
         many, high, far = math.prod(outer), round_up(queries, rows), round_up(keys, wide)
-        # The powers beyond the last key are zero. LLVM spills the sums of an odd number of keys.
+        # The powers beyond the last key are zero, so that the loop over the keys can be longer.
+        # LLVM unrolls it, and if a part is left over, it keeps the sums in memory.
         steps = round_up(keys, _UNROLLED) if isinstance(keys, int) else keys
 
         def at(x: Any, whole: Sequence[Any], batch: Any, *last: Any) -> Any:
@@ -290,10 +328,11 @@ def _joined(
 
         def masked(b: Any, r: Any, c: Any) -> Any:
             score, rest = scores(b, r, c), iter(others)
+            row = r if _same([queries], [high]) else tirx.min(r, queries - 1)
             for (step, own), whole in zip(match.steps, between, strict=True):
                 parts = [
-                    score if i == own else inside(r, queries, high, at(next(rest), whole, b, r, c))
-                    for i in range(len(step.args))
+                    score if place == own else at(next(rest), whole, b, row, c)
+                    for place in range(len(step.args))
                 ]
                 score = _STEPS[step.op.name](*parts)
             return score
@@ -303,6 +342,8 @@ def _joined(
         if match.steps or not isinstance(keys, int):
             last = te.compute([many, high, keys], masked, name=_MASKED)
         power, share = Norms(machine).powers(last, [many, high, keys], bool(match.guard))
+        if match.guard == _NOT_A_NUMBER:
+            power, share = _without_nan(power, share)
         t = te.reduce_axis((0, steps), "t")
         sums = te.compute(
             [many, high, deep],
@@ -314,10 +355,8 @@ def _joined(
         def result(*place: Any) -> Any:
             *index, r, o = place
             b = raveled(index, results) if results else 0
-            made = share(b, r) * sums(b, r, o)  # in this order, the sums come last
-            if match.guard == _NOT_A_NUMBER:
-                made = tirx.Select(tirx.isnan(share(b, r)), tirx.const(0, "float32"), made)
-            return made
+            # TVM orders the blocks as they are named here, and the schedule needs the shares first.
+            return share(b, r) * sums(b, r, o)
 
         return te.compute([*results, queries, numbers], result, name=_RESULT)
 
@@ -334,6 +373,18 @@ def _joined(
     return builder.call_te(
         attention, q, k, v, others, shapes, primfunc_name_hint="attention", primfunc_attrs=attrs
     )
+
+
+def _without_nan(power: te.Tensor, share: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    """Return the factors of a softmax with zeros in each row that is not a number."""
+
+    def clean(*i: Any) -> Any:
+        value = power(*i) if len(i) == power.ndim else share(*i)
+        return tirx.Select(tirx.isnan(share(*i[: share.ndim])), tirx.const(0, "float32"), value)
+
+    shapes = {"clean_power": power.shape, "clean_share": share.shape}
+    made = [te.compute(shape, clean, name=name, attrs={ROWS: []}) for name, shape in shapes.items()]
+    return made[0], made[1]
 
 
 def _plain(size: Any) -> Any:
@@ -376,14 +427,15 @@ class Attention(CPUScheduleRule):
             place = len(every) - 2 if block is final else 1
             outer, _ = sch.split(every[place], [None, rows])
             together.append(sch.fuse(*every[:place], outer))
-        # The tiles come first, because the condition of the last rows hides what is computed.
+        # Before the loops are merged: in the last tile only some rows are results, and TVM can then
+        # no longer prove that the rows of the other blocks are all computed.
         steps = [
             (own[name], _tiled(sch, own[name], channels, lanes))
             for name, channels in ((_SCORES, wide), (ATTENTION, narrow))
         ]
         work = loops.work(sch, own[_SCORES])
         row = sch.merge(*together)
-        loops.parallel(sch, row, work)
+        loops.parallel(sch, row, work, _PARALLEL)
         one = [*([own[_MASKED]] if _MASKED in own else []), *softmax]
         sch.merge(*(sch.get_loops(block)[1] for block in one))
         for block, step in steps:

@@ -92,8 +92,8 @@ class Norms:
     ) -> tuple[te.Tensor, te.Tensor]:
         """Return the two factors of a softmax over the last axis.
 
-        The powers are padded with zeros to whole vectors; a row's share is one by their sum. If
-        they are guarded, both are zero in a row of negative infinities.
+        The powers are padded with zeros to whole vectors; a row's share is the reciprocal of
+        their sum. If they are guarded, both are zero in a row of negative infinities.
         """
         *rows, size = shape
         open_ = not isinstance(size, int)
