@@ -39,6 +39,8 @@ _RESULT = "result"
 _OUT_ELEMENTWISE = 4
 # Multiply-adds of the scores below which starting the threads costs more than it saves.
 _PARALLEL = 200_000
+# Numbers of keys, with padding, below which the same holds for their copy.
+_PARALLEL_COPY = 65_536
 # Loops around the numbers of a row: over tiles, and over the rows of a tile.
 _ROW = 2
 # Keys that LLVM can sum in one iteration.
@@ -464,7 +466,7 @@ def _pack(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
         return
     sch.reorder(key, number)
     work = loops.work(sch, block)
-    loops.parallel(sch, sch.fuse(batch, tiles), work)
+    loops.parallel(sch, sch.fuse(batch, tiles), work, _PARALLEL_COPY)
 
 
 def _tiled(sch: s_tir.Schedule, block: Any, channels: int, lanes: int) -> Any:
