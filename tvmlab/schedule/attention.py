@@ -26,7 +26,7 @@ from ..ir.graph import children, is_call
 from . import loops
 from .compute import TILE, broadcast_index, raveled, round_up, sizes, unraveled
 from .machine import Machine
-from .norms import ROWS, Norms, vectors
+from .norms import ROWS, Norms, vectorize
 from .tile_size import OPEN, Tile
 
 __all__ = ["ATTENTION", "Attention", "JoinAttention"]
@@ -88,7 +88,7 @@ class JoinAttention:
     ) -> tvm.ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
         target = tvm.target.Target.current(allow_none=False)
-        machine = Machine.of(target)
+        machine, scheduled = Machine.of(target), set[str]()
 
         @relax.expr_functor.mutator
         class Changed(relax.PyExprMutator):  # type: ignore[misc]
@@ -100,8 +100,10 @@ class JoinAttention:
                 operands = [self.visit_expr(one) for one in found.operands()]
                 try:
                     made = _joined(self.builder_, found, operands, machine)
-                    # Without a schedule, one function would be slower than its parts.
-                    Attention().apply(self.builder_.get()[made.args[0]], target, False)
+                    if (name := made.args[0].name_hint) not in scheduled:
+                        # Without a schedule, one function would be slower than its parts.
+                        Attention().apply(self.builder_.get()[made.args[0]], target, False)
+                        scheduled.add(name)
                     return made
                 except Exception as error:  # TE and schedules raise errors of several classes
                     warnings.warn(f"an attention stays in parts: {error!r}", stacklevel=2)
@@ -114,6 +116,8 @@ class JoinAttention:
             if not any(func.attrs.get(mark) for mark in ("Primitive", "Codegen")):
                 graph = _Graph.of(func)
                 changed.builder_.update_func(var, changed.visit_expr(func))
+        if not scheduled:
+            return mod
         return relax.transform.DeadCodeElimination()(changed.builder_.get())
 
 
@@ -285,8 +289,8 @@ def _joined(
         q: te.Tensor, k: te.Tensor, v: te.Tensor, others: list[Any], shapes: list[list[Any]]
     ) -> te.Tensor:
         # The same sizes, with the variables of this function.
-        outer, *between, results = ([*map(_plain, shape[:-2])] for shape in shapes)
-        queries, keys = map(_plain, shapes[0][-2:])
+        outer, *between, results = (sizes(shape[:-2]) for shape in shapes)
+        queries, keys = sizes(shapes[0][-2:])
         many, high, far = math.prod(outer), round_up(queries, rows), round_up(keys, wide)
         # The powers beyond the last key are zero, so that the loop over the keys can be longer.
         # LLVM unrolls it, and if a part is left over, it keeps the sums in memory.
@@ -380,17 +384,17 @@ def _joined(
 def _without_nan(power: te.Tensor, share: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     """Return the factors of a softmax with zeros in each row that is not a number."""
 
-    def clean(*i: Any) -> Any:
-        value = power(*i) if len(i) == power.ndim else share(*i)
-        return tirx.Select(tirx.isnan(share(*i[: share.ndim])), tirx.const(0, "float32"), value)
+    def clean(value: te.Tensor, name: str) -> te.Tensor:
+        return te.compute(
+            value.shape,
+            lambda *i: tirx.Select(
+                tirx.isnan(share(*i[: share.ndim])), tirx.const(0, "float32"), value(*i)
+            ),
+            name=name,
+            attrs={ROWS: []},
+        )
 
-    shapes = {"clean_power": power.shape, "clean_share": share.shape}
-    made = [te.compute(shape, clean, name=name, attrs={ROWS: []}) for name, shape in shapes.items()]
-    return made[0], made[1]
-
-
-def _plain(size: Any) -> Any:
-    return int(size) if isinstance(size, tirx.IntImm) else size
+    return clean(power, "clean_power"), clean(share, "clean_share")
 
 
 class Attention(CPUScheduleRule):
@@ -429,8 +433,8 @@ class Attention(CPUScheduleRule):
             place = len(every) - 2 if block is final else 1
             outer, _ = sch.split(every[place], [None, rows])
             together.append(sch.fuse(*every[:place], outer))
-        # Before the loops are merged: in the last tile only some rows are results, and TVM can then
-        # no longer prove that the rows of the other blocks are all computed.
+        # Tile the sums before the loops are merged: the last tile writes only some of its rows, and
+        # after the merge TVM can no longer prove that the other blocks compute all of theirs.
         steps = [
             (own[name], _tiled(sch, own[name], channels, lanes))
             for name, channels in ((_SCORES, wide), (ATTENTION, narrow))
@@ -447,7 +451,7 @@ class Attention(CPUScheduleRule):
             loops.vectorize_ragged(sch, own[_MASKED], lanes)
         for block in softmax:
             if len(sch.get_loops(block)) > _ROW:  # else it computes one number per row
-                vectors(sch, block, machine)
+                vectorize(sch, block, machine)
         loops.vectorize_ragged(sch, final, lanes)
         if beyond is not None:
             loops.elementwise(sch, beyond, machine)

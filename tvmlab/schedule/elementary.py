@@ -198,16 +198,9 @@ def _expanded(expr: Expr, name: _Names, conditions: _Conditions = ()) -> Expr:
     if isinstance(expr, tirx.Cast):
         return tirx.Cast(expr.ty.dtype, _expanded(expr.value, name, conditions))
     if isinstance(expr, tirx.Select):
-        if name.lanes > 1:  # a vector computes both values
-            return tirx.Select(
-                expr.condition,
-                *(
-                    _expanded(side, name, conditions)
-                    for side in (expr.true_value, expr.false_value)
-                ),
-            )
         chosen = expr.condition, expr.true_value, expr.false_value
-        return tirx.Select(*_branches(chosen, name, conditions))
+        # A vector computes both values in any case.
+        return tirx.Select(*_branches(chosen, name, conditions, both=name.lanes > 1))
     if not isinstance(expr, Call):
         return expr
     kind = getattr(expr.op, "name", "")
@@ -229,10 +222,13 @@ def _expanded(expr: Expr, name: _Names, conditions: _Conditions = ()) -> Expr:
     return name.once(expand, x)
 
 
-def _branches(chosen: Sequence[Expr], name: _Names, outer: _Conditions) -> list[Expr]:
+def _branches(
+    chosen: Sequence[Expr], name: _Names, outer: _Conditions, *, both: bool = False
+) -> list[Expr]:
+    """Expand the functions in two values, of which the condition chooses one, or in both."""
     condition, *sides = chosen
     parts = [
-        _expanded(side, name, (*outer, (condition, holds)))
+        _expanded(side, name, outer if both else (*outer, (condition, holds)))
         for side, holds in zip(sides, (True, False), strict=True)
     ]
     return [condition, *parts]

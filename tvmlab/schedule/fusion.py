@@ -100,22 +100,29 @@ class _MarkCopied:
     def transform_module(
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
-        for func in mod.functions.values():
-            for var in _copied(func, mod) if isinstance(func, relax.Function) else ():
-                mod[var] = mod[var].with_attr("op_pattern", _BROADCAST)
+        functions = mod.functions_items()
+        attentions = {
+            var.name_hint
+            for var, func in functions
+            if isinstance(func, tirx.PrimFunc) and ATTENTION in _blocks(func)
+        }
+        for _, func in functions if attentions else ():
+            for var in _copied(func, attentions) if isinstance(func, relax.Function) else ():
+                if mod[var].attrs.get("op_pattern", _OPAQUE) == _INJECTIVE:
+                    mod[var] = mod[var].with_attr("op_pattern", _BROADCAST)
         return mod
 
 
-def _copied(func: relax.Function, mod: tvm.ir.IRModule) -> list[tvm.ir.GlobalVar]:
+def _copied(func: relax.Function, attentions: set[str]) -> list[tvm.ir.GlobalVar]:
     """List the functions whose results an attention copies, number by number."""
     made, found = dict[relax.Var, tvm.ir.GlobalVar](), list[tvm.ir.GlobalVar]()
     for binding in (one for block in func.body.blocks for one in block.bindings):
         if not is_call(binding.value, "relax.call_tir"):
             continue
         made[binding.var], operands = binding.value.args[:2]
-        if ATTENTION in _blocks(mod[made[binding.var]]):
+        if made[binding.var].name_hint in attentions:
             found += [made[one] for one in operands.fields[:_COPIED] if one in made]
-    return [var for var in found if mod[var].attrs.get("op_pattern", _OPAQUE) == _INJECTIVE]
+    return found
 
 
 def _blocks(func: tirx.PrimFunc) -> list[str]:

@@ -28,7 +28,7 @@ from . import loops
 from .compute import round_up, sizes
 from .machine import Machine
 
-__all__ = ["ROWS", "Norms", "Rows", "vectors"]
+__all__ = ["ROWS", "Norms", "Rows", "vectorize"]
 
 #: The annotation of this module's blocks. One block of each loop nest says how many of its loops
 #: the others share, and how many channels the last of these takes at once. The blocks before and
@@ -133,7 +133,7 @@ class Norms:
             last = tail(*row, k % self.lanes)
             if not whole:
                 return last
-            # A condition on whole vectors, because TVM computes others number by number.
+            # A condition that holds for a whole vector; TVM takes a vector apart for any other.
             vector = k // self.lanes < whole // self.lanes
             return tirx.if_then_else(vector, data(*row, k), last)
 
@@ -150,9 +150,9 @@ class Norms:
 
         def part(total: Any) -> Any:
             one = _number(1) / total
-            # Of an open number of numbers, there can be zero, whose total is zero.
-            zero = guarded or open_
-            return tirx.Select(total == _number(0), _number(0), one) if zero else one
+            # The total is zero if all numbers are masked, or if a row of open length is empty.
+            can_be_zero = guarded or open_
+            return tirx.Select(total == _number(0), _number(0), one) if can_be_zero else one
 
         power = te.compute(
             [*rows, wide],
@@ -441,10 +441,10 @@ def _nest(
     for one in after:
         sch.reverse_compute_at(one, row, preserve_unit_loops=True)
     for one in (*before, block, *after):
-        vectors(sch, one, machine)
+        vectorize(sch, one, machine)
 
 
-def vectors(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
+def vectorize(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
     """Vectorize the last loop of a block, and keep the vectors of a sum in registers."""
     kinds = [var.iter_type == tirx.IterVar.CommReduce for var in sch.get(block).iter_vars]
     lanes = machine.lanes("float32")
