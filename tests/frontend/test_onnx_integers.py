@@ -10,7 +10,16 @@ import pytest
 from onnx import TensorProto
 
 import tvmlab
-from tests.oracles.models import array, by_onnx_runtime, model, node, quickly, value, weight
+from tests.oracles.models import (
+    array,
+    by_onnx_reference,
+    by_onnx_runtime,
+    model,
+    node,
+    quickly,
+    value,
+    weight,
+)
 from tests.oracles.onnx_qnn import close, integers, kind_of, within
 from tvmlab.errors import UnsupportedOperatorError
 
@@ -118,6 +127,24 @@ def test_weights_of_a_few_bits(bits: int, zeros: str) -> None:
     within(contributed("MatMulNBits", x.shape, parts, names, **how), x, steps=2e-3, share=1)
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("level", [0, 1])
+def test_full_blocks_stay_integers(bits: int, zeros: bool, level: int) -> None:
+    """Level 1 asks for inputs of float32, so that the weights become floats, too."""
+    x, rng = array(3, 64), np.random.default_rng(bits)
+    data = rng.integers(0, 256, (9, 2, 4 * bits), dtype="uint8")
+    parts = [weight("w", data), weight("s", rng.uniform(0.5, 1.5, (9, 2)).astype("float32"))]
+    parts += [weight("z", rng.integers(0, 256, (9, -(-2 * bits // 8)), dtype="uint8"))] * zeros
+    how = {"N": 9, "K": 64, "bits": bits, "block_size": 32, "accuracy_level": level}
+    proto = contributed("MatMulNBits", x.shape, parts, ["w", "s", "z"][: 2 + zeros], **how)
+    (wanted,) = by_onnx_runtime(proto, x)
+    built = tvmlab.compile(tvmlab.load(proto))
+    taken = {kernel.rule for kernel in built.summary().kernels}
+    assert taken == {"Contraction" if level else "IntegerWeights"}
+    np.testing.assert_allclose(built(x), wanted, atol=1e-4 * np.abs(wanted).max())
+
+
 def test_weights_in_another_order_are_refused() -> None:
     parts = [
         weight("w", np.zeros((8, 1, 8), "uint8")),
@@ -141,14 +168,26 @@ def test_dynamicquantizelinear_of_any_rank(shape: tuple[int, ...]) -> None:
         close(one, other, steps=0, share=0) if one.size > 1 else np.testing.assert_equal(one, other)
 
 
-def test_blocks_of_a_constant_are_dequantized() -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8"])
+def test_dequantized_blocks_stay_integers(dtype: str, transposed: bool) -> None:
     """DequantizeLinear with block_size, as weight-only quantization writes it for MatMul."""
-    data = integers((24, 6), "int8") >> 4
+    low = 0 if dtype.startswith("u") else -8
+    data = (low + np.arange(96 * 6) * 7 % 16).reshape(96, 6).astype(dtype)
     scales = (1 + np.arange(18, dtype="float32")).reshape(3, 6) / 90
-    parts = [weight("w", data), weight("s", scales)]
-    nodes = [
-        node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=8),
-        node("MatMul", ["x", "d"], ["y"]),
+    zeros = (low + np.arange(18) % 16).reshape(3, 6).astype(dtype)
+    arrays = [one.T if transposed else one for one in (data, scales, zeros)]
+    names = ["w", "s", "z"]
+    parts = [
+        weight(name, np.ascontiguousarray(one)) for name, one in zip(names, arrays, strict=True)
     ]
-    proto = model(nodes, {"x": (4, 24)}, ["y"], parts, opset=21, ir_version=10)
-    within(proto, array(4, 24), steps=1e-4, share=1)
+    nodes = [node("DequantizeLinear", names, ["d"], axis=int(transposed), block_size=32)]
+    nodes += [node("Transpose", ["d"], ["t"])] if transposed else []
+    nodes += [node("MatMul", ["x", "t" if transposed else "d"], ["y"])]
+    proto = model(nodes, {"x": (4, 96)}, ["y"], parts, opset=21, ir_version=10)
+    x = array(4, 96)
+    built = tvmlab.compile(tvmlab.load(proto))
+    assert {kernel.rule for kernel in built.summary().kernels} == {"IntegerWeights"}
+    # ONNX Runtime joins both operators, and rounds the inputs to 8 bits.
+    (wanted,) = by_onnx_reference(proto, x)
+    np.testing.assert_allclose(built(x), wanted, atol=1e-4 * np.abs(wanted).max())

@@ -17,7 +17,7 @@ from tvm import tirx
 from tests.lm.reference import TINY, logits, random_weights
 from tvmlab import lm
 from tvmlab.errors import InputError, ModelError, TargetError
-from tvmlab.lm.packing import GROUP, quantize
+from tvmlab.schedule.packing import GROUP, quantize
 from tvmlab.support import safetensors
 
 WEIGHTS = random_weights(TINY)

@@ -176,7 +176,15 @@ def _plainly(
         asked = attributes.get("output_dtype", 0)
         real = upstream.get_type(asked) if asked else str(inputs[1].ty.dtype)
 
+    blocks = sizes[axis] // block if block else 0
+    # If all blocks are full, they are an axis of their own, so that `IntegerWeights` finds them.
+    whole_blocks = kind == "DequantizeLinear" and 0 < blocks * block == sizes[axis]
+    if whole_blocks:
+        x = emit(op.reshape(x, [*sizes[:axis], blocks, block, *sizes[axis + 1 :]]))
+
     def spread(value: Any) -> Any:
+        if whole_blocks:
+            return emit(op.expand_dims(value, axis + 1))
         if block:
             value = emit(op.repeat(value, block, axis))
             return emit(op.strided_slice(value, [axis], [0], [sizes[axis]]))
@@ -188,7 +196,9 @@ def _plainly(
     if kind == "DequantizeLinear":
         wide_x = cast(importer, x, "float32", {})
         shifted = wide_x if zero is None else emit(op.subtract(wide_x, zero))
-        return op.multiply(cast(importer, shifted, real, {}), scale)
+        shifted = shifted if real == "float32" else cast(importer, shifted, real, {})
+        made = op.multiply(shifted, scale)
+        return op.reshape(emit(made), sizes) if whole_blocks else made
     scaled = emit(op.divide(cast(importer, x, "float32", {}), scale))
     whole = "int" in dtype
     scaled = emit(op.round(scaled)) if whole else scaled

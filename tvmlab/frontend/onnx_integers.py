@@ -6,7 +6,8 @@ com.microsoft. A product of 8-bit integers with constant weights becomes ``qnn.d
 exact, and for which `tvmlab.schedule` has a rule; its zero point can be computed at run time.
 
 MatMulNBits multiplies floats by weights of 2, 4 or 8 bits with a scale for each block of a row. The
-weights are dequantized when the model is imported, so that the product is one of float32.
+weights stay integers, for which `tvmlab.schedule` has a product; only if the operator asks for the
+accuracy of float32, or a block is not full, are they dequantized when the model is imported.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from .onnx_graphs import Attributes, GraphImporter, Inputs, const, sizes_of
 __all__ = ["INTEGERS"]
 
 _BYTES = ("int8", "uint8")
+# The level of accuracy that asks for float32 inputs. Others allow fewer bits, and 0 any number.
+_FLOAT32 = 1
 
 
 def dynamic(importer: GraphImporter, inputs: Inputs, attributes: Attributes) -> relax.Expr:
@@ -129,11 +132,18 @@ def _matmul_bits(importer: GraphImporter, inputs: Inputs, attributes: Attributes
         zero = np.full((rows, blocks), 2 ** (bits - 1), "float32")
     elif zero.dtype == np.uint8:
         zero = _unpacked(zero.reshape(rows, -1), bits, (rows, blocks)).astype("float32")
-    shape = (rows, blocks, 1)
-    dtype = str(a.ty.dtype)
-    real = (whole.astype("float32") - zero.reshape(shape)) * scale.reshape(shape).astype("float32")
-    real = real.reshape(rows, -1)[:, :inputs_].T.astype(dtype)
-    made = importer.convert("MatMul", [a, const(np.ascontiguousarray(real))], {})
+    shape, dtype = (rows, blocks, 1), str(a.ty.dtype)
+    zero, scale = (one.reshape(shape).astype("float32") for one in (zero, scale))
+    exact = int(attributes.get("accuracy_level", 0)) == _FLOAT32
+    if exact or dtype != "float32" or blocks * block > inputs_:
+        real = ((whole.astype("float32") - zero) * scale).reshape(rows, -1)[:, :inputs_]
+        weights: relax.Expr = const(np.ascontiguousarray(real.T.astype(dtype)))
+    else:
+        emit = importer.bb.emit
+        wide = emit(op.astype(const(np.ascontiguousarray(whole)), dtype))
+        scaled = emit(op.multiply(emit(op.subtract(wide, const(zero))), const(scale)))
+        weights = emit(op.permute_dims(emit(op.reshape(scaled, (rows, inputs_)))))
+    made = importer.convert("MatMul", [a, weights], {})
     return made if bias is None else op.add(importer.bb.emit(made), bias)
 
 

@@ -42,6 +42,7 @@ _SAME: dict[str, Callable[..., Any]] = {
     "relax.where": np.where,
 }
 _ARITHMETIC = ("relax.add", "relax.subtract", "relax.multiply")
+_CAST = "relax.astype"
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
 _PARTS = ("relax.strided_slice", "relax.take", "relax.scatter_nd")
 _DEQUANTIZE = "relax.dequantize"
@@ -113,7 +114,7 @@ def _fold(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr:
     if is_call(call, "relax.shape_to_tensor"):
         shape = _known(bound(call.args[0], builder))
         return call if shape is None else relax.const(np.array(shape, "int64"), "int64")
-    if not is_call(call, "relax.permute_dims", *_RESHAPES, *_SAME, *_PARTS, _DEQUANTIZE):
+    if not is_call(call, "relax.permute_dims", *_RESHAPES, *_SAME, *_PARTS, _DEQUANTIZE, _CAST):
         return call
     args = [bound(arg, builder) for arg in call.args]
     data = [arg for arg in args if isinstance(arg.ty, relax.TensorType)]
@@ -147,6 +148,10 @@ def _computed(
         return None
     if name in _SAME:
         return np.asarray(_SAME[name](*data), str(call.ty.dtype))
+    if name == _CAST:
+        # Numbers that do not fit into an integer differ in NumPy.
+        to = str(call.ty.dtype)
+        return np.asarray(data[0], to) if to.startswith("float") else None
     if name == _DEQUANTIZE:
         return _dequantized(data[0], data[1:], call.attrs)
     if name == "relax.take":

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..schedule.apply import SCHEDULED
 from ..schedule.elementary import stores
 from ..schedule.loops import divisor
 from ..schedule.machine import Machine
 from ..schedule.prefetch import LINE, fetch
 from ..schedule.rebuild import replaced
+from ..schedule.script import allocate, fill, function, tensor
 
-__all__ = ["PAGE", "Attention", "allocate", "fill", "function", "tensor"]
+__all__ = ["PAGE", "Attention"]
 
 #: Tokens of a page of the cache. A head's keys in a page lie together, and long runs are read
 #: faster; but a sequence leaves a part of its last page empty.
@@ -322,21 +321,6 @@ class Attention:
             T.buffer_store(out, sums[g * size + i] * inverse[g], [row, h * group + g, i])
 
 
-def allocate(*shape: int, dtype: str = "float32") -> Any:
-    """Allocate a thread's own buffer.
-
-    `schedule.lowered` keeps small buffers of the global scope on the stack, so that LLVM can keep
-    them in registers. Buffers of the local scope would be allocated again in each iteration.
-    """
-    return T.alloc_buffer(shape, dtype, layout=None)
-
-
-def fill(buffer: Any, value: Any) -> None:
-    """Set all numbers of a buffer of one dimension."""
-    with T.vectorized(0, buffer.shape[0]) as i:
-        T.buffer_store(buffer, value, [i])
-
-
 def _exponential(scores: Any, place: Callable[[Any], Any], highest: Any) -> None:
     """Replace the scores of a tile by the exponentials of their distance to the highest one."""
     lane, buffers = tirx.Var("lane", "int32"), list[Any]()
@@ -350,11 +334,6 @@ def _exponential(scores: Any, place: Callable[[Any], Any], highest: Any) -> None
         T.add_to_parent(tirx.For(own, 0, _TILE, tirx.ForKind.VECTORIZED, body))
 
 
-def tensor(name: str, shape: tuple[Any, ...], dtype: str = "float32", **options: Any) -> Any:
-    """Declare a parameter that is a tensor."""
-    return T.match_buffer(T.arg(name, T.handle()), shape, dtype, layout=None, **options)
-
-
 def _integers(name: str, count: Any) -> Any:
     """Declare a vector that can begin anywhere in the memory of its tensor."""
     return tensor(name, (count,), "int32", elem_offset=T.int32())
@@ -363,12 +342,3 @@ def _integers(name: str, count: Any) -> Any:
 def scalar(name: str, dtype: str) -> Any:
     """Declare a parameter that is a number."""
     return T.arg(name, tirx.Var(name, dtype))
-
-
-def function(body: Callable[[], None]) -> tirx.PrimFunc:
-    """Return a function whose parameters and loops `body` writes."""
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            T.func_attr({SCHEDULED: True, "tirx.noalias": True})
-            body()
-        return builder.get()

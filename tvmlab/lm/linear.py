@@ -6,9 +6,9 @@ from tvm import te
 from tvm.relax.frontend import nn
 
 from ..schedule.compute import contraction, sizes
+from ..schedule.packing import Format
 from ..schedule.tile_size import Tile
-from .packing import Format
-from .quantized import Quantized
+from ..schedule.weight_only import Quantized
 
 __all__ = ["Linear"]
 

@@ -29,9 +29,9 @@ from tvm.relax.frontend.nn.llm.kv_cache import (
 )
 
 from ..errors import ModelError
+from ..schedule.packing import Format
 from .kernels import PAGE, Attention
 from .linear import Linear
-from .packing import Format
 
 __all__ = ["Config", "Decoder", "checked"]
 

@@ -21,6 +21,7 @@ from ..compiler import build
 from ..errors import CompileError, InputError, ModelError, TargetError, TvmlabError
 from ..schedule import Summary
 from ..schedule.machine import Machine
+from ..schedule.packing import Format
 from ..support import safetensors
 from ..support.host import missing_features
 from ..support.target import as_target, spelled
@@ -28,7 +29,6 @@ from ..support.wording import telling
 from .arguments import integer, token_array
 from .kernels import PAGE
 from .llama import Config, Decoder, checked
-from .packing import Format
 
 __all__ = ["LanguageModel", "Session", "load"]
 

@@ -18,9 +18,9 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from ..schedule.prefetch import LINE, fetch
-from .kernels import allocate, fill, function, tensor
-from .packing import GROUP, Format
+from .packing import Format
+from .prefetch import LINE, fetch
+from .script import allocate, fill, function, tensor
 
 __all__ = ["Quantized"]
 
@@ -33,6 +33,8 @@ _AHEAD = 1024
 _FEW = 6
 # The largest 16-bit integer.
 _LARGEST = 32_767.0
+# The most inputs that are rounded together: the sums of their products fit into 32 bits.
+_ROUNDED = 32
 # A group whose largest absolute value is below `_SMALL` counts as zero. If the sum of its absolute
 # values is above `_HUGE`, the results are NaN.
 _SMALL, _HUGE = 1e-30, 3e38
@@ -46,16 +48,22 @@ class Quantized:
     outputs: int
     inputs: int
 
+    @property
+    def _step(self) -> int:
+        """Inputs that are rounded and summed together."""
+        return min(self.form.group, _ROUNDED)
+
     def product(self, count: int | None = None) -> tirx.PrimFunc:
         """Return the product for this number of tokens, or for any."""
         # An index of the result can exceed 32 bits.
         tokens = T.int64() if count is None else count
-        packed, scales = self.form.shapes(self.outputs, self.inputs)
+        shapes = self.form.shapes(self.outputs, self.inputs)
+        names = ("weight", "scale", "zero")[: len(shapes)]
 
         def body() -> None:
-            x, weight = tensor("x", (tokens, self.inputs)), tensor("weight", *packed)
-            scale, out = tensor("scale", *scales), tensor("out", (tokens, self.outputs))
-            operands = x, weight, scale, out, tokens
+            x = tensor("x", (tokens, self.inputs))
+            weight, *units = [tensor(name, *each) for name, each in zip(names, shapes, strict=True)]
+            operands = x, weight, units, tensor("out", (tokens, self.outputs)), tokens
             if count is None:
                 with T.If(tokens <= _FEW):
                     with T.Then():
@@ -69,7 +77,7 @@ class Quantized:
 
         return function(body)
 
-    def _few(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
+    def _few(self, x: Any, weight: Any, units: list[Any], out: Any, tokens: Any) -> None:
         """Round the inputs, and multiply integers.
 
         The instruction multiplies pairs, which masks take out of the words. The 4-bit pairs at bit
@@ -79,21 +87,22 @@ class Quantized:
         form, tile = self.form, self.form.tile
         dot = form.machine.dot16
         lanes = dot.lanes if dot else form.machine.lanes("int32")
-        words, positions = GROUP // form.word, 8 // form.bits
+        words, positions = self._step // form.word, 8 // form.bits
         # Four streams of 4-bit weights would need too many registers. A single one is prefetched.
         blocks = form.blocks(self.outputs)
         streams = form.streams(self.outputs) if form.bits == 8 else 1
-        rounded, units, first = self._rounded(x, tokens)
+        rounded, steps, summed = self._rounded(x, tokens)
         with T.parallel(0, blocks // streams) as index, T.serial(0, tokens) as token:
             mine = [index + stream * (blocks // streams) for stream in range(streams)]
             totals = [allocate(tile) for _ in mine]
             sums = [[allocate(tile, dtype="int32") for _ in range(positions)] for _ in mine]
             for total in totals:
                 fill(total, T.float32(0))
-            with T.serial(0, self.inputs // GROUP) as group:
+            with T.serial(0, self.inputs // self._step) as group:
                 for block, parts in zip(mine, sums, strict=True):
                     for position, part in enumerate(parts):
-                        fill(part, T.int32(0) if position else first[token, group])
+                        own = position or form.zeros
+                        fill(part, T.int32(0) if own else summed[token, group] * -form.zero)
                     if streams == 1:
                         start = (block * (self.inputs // form.word) + group * words) * tile
                         for line in range(0, words * tile, LINE):
@@ -117,19 +126,24 @@ class Quantized:
                             tirx.shift_right(part[o], T.int32(form.bits * position))
                             for position, part in enumerate(parts)
                         ]
-                        product = tirx.Cast("float32", functools.reduce(operator.add, shifted))
-                        unit = _bfloat(scale[block, group, o]) * units[token, group]
-                        T.buffer_store(total, total[o] + product * unit, [o])
+                        product = functools.reduce(operator.add, shifted)
+                        place = block, group * self._step // form.group, o
+                        if form.zeros:
+                            zero = tirx.Cast("int32", units[1][place])
+                            product = product - zero * summed[token, group]
+                        unit = self._scale(units, place) * steps[token, group]
+                        more = tirx.Cast("float32", product) * unit
+                        T.buffer_store(total, total[o] + more, [o])
             for block, total in zip(mine, totals, strict=True):
                 with T.serial(0, tirx.min(tile, self.outputs - block * tile)) as o:
                     T.buffer_store(out, total[o], [token, block * tile + o])
 
-    def _many(self, x: Any, weight: Any, scale: Any, out: Any, tokens: Any) -> None:
+    def _many(self, x: Any, weight: Any, units: list[Any], out: Any, tokens: Any) -> None:
         """Convert the weights once, and multiply in float32."""
         form, tile, rows = self.form, self.form.tile, self.form.rows
         # Half of the cache: the inputs and the results need it, too.
-        most = form.machine.l2 // 2 // (4 * tile * GROUP) * GROUP
-        depth = min(self.inputs, max(GROUP, most))
+        most = form.machine.l2 // 2 // (4 * tile * form.group) * form.group
+        depth = min(self.inputs, max(form.group, most))
         with T.parallel(0, form.blocks(self.outputs)) as block:
             floats, sums = allocate(depth * tile), allocate(rows * tile)
             columns = tirx.min(tile, self.outputs - block * tile)
@@ -140,9 +154,10 @@ class Quantized:
                     at = tirx.floordiv(start, form.word) + word
                     for k in range(form.word):
                         with T.vectorized(0, tile) as o:
-                            group = tirx.floordiv(at * form.word, GROUP)
-                            number = self._number(weight[block, at, o], k)
-                            number = number * _bfloat(scale[block, group, o])
+                            place = block, tirx.floordiv(at * form.word, form.group), o
+                            zero = tirx.Cast("int32", units[1][place]) if form.zeros else form.zero
+                            number = self._number(weight[block, at, o], k, zero)
+                            number = number * self._scale(units, place)
                             T.buffer_store(floats, number, [(word * form.word + k) * tile + o])
                 with T.serial(0, tirx.ceildiv(tokens, rows)) as strip:
                     # A row beyond the last one reads that one, and its sums are dropped.
@@ -162,12 +177,17 @@ class Quantized:
                             result = before + sums[row * tile + o]
                             T.buffer_store(out, result, [place, block * tile + o])
 
-    def _number(self, word: Any, k: int) -> Any:
+    def _scale(self, units: list[Any], place: tuple[Any, ...]) -> Any:
+        """Return a scale as float32."""
+        found = units[0][place]
+        return found if self.form.scale == "float32" else _bfloat(found)
+
+    def _number(self, word: Any, k: int, zero: Any) -> Any:
         """Return weight `k` of a word, with its sign, as float32."""
         shift = tirx.const(self.form.place(k), "uint32")
         last = tirx.reinterpret("int32", tirx.shift_right(_unsigned(word), shift))
         mask = tirx.const(2**self.form.bits - 1, "int32")
-        return tirx.Cast("float32", tirx.bitwise_and(last, mask) - self.form.zero)
+        return tirx.Cast("float32", tirx.bitwise_and(last, mask) - zero)
 
     def _accumulated(self, sums: Any, inputs: Any, token: Any, first: Any, words: Any) -> Any:
         """Add the products of two inputs with the halves of each word."""
@@ -184,15 +204,16 @@ class Quantized:
         return sums
 
     def _rounded(self, x: Any, tokens: Any) -> tuple[Any, Any, Any]:
-        """Round the inputs to 16 bits; return them, their scales, and the first sum of each group.
+        """Round the inputs to 16 bits; return them, and the scale and the sum of each group.
 
-        The first sum undoes what was added to the weights. The scale of a group is NaN if one of
-        its inputs is not finite, or if the sum of their absolute values overflows.
+        The sum times a zero point is subtracted from the products. The scale is NaN if an input of
+        the group is not finite, or if the sum of their absolute values overflows.
         """
-        groups, lanes = self.inputs // GROUP, self.form.machine.lanes("float32")
+        size, lanes = self._step, self.form.machine.lanes("float32")
+        groups = self.inputs // size
         many = tokens if isinstance(tokens, int) else _FEW
         rounded, units = allocate(many, self.inputs, dtype="int16"), allocate(many, groups)
-        first, factor = allocate(many, groups, dtype="int32"), allocate(1)
+        summed, factor = allocate(many, groups, dtype="int32"), allocate(1)
         high, total = allocate(lanes), allocate(lanes)
 
         def joined(buffer: Any, join: Callable[[Any, Any], Any]) -> Any:
@@ -201,11 +222,11 @@ class Quantized:
         with T.grid(tokens, groups) as (token, group):
             fill(high, T.float32(0))
             fill(total, T.float32(0))
-            for start in range(0, GROUP, lanes):
+            for start in range(0, size, lanes):
                 with T.vectorized(0, lanes) as i:
-                    size = tirx.abs(x[token, group * GROUP + start + i])
-                    T.buffer_store(high, tirx.max(high[i], size), [i])
-                    T.buffer_store(total, total[i] + size, [i])
+                    value = tirx.abs(x[token, group * size + start + i])
+                    T.buffer_store(high, tirx.max(high[i], value), [i])
+                    T.buffer_store(total, total[i] + value, [i])
             most = T.bind(joined(high, tirx.max))
             finite = joined(total, operator.add) <= T.float32(_HUGE)
             unit = tirx.Select(finite, most / T.float32(_LARGEST), T.float32(math.nan))
@@ -215,17 +236,16 @@ class Quantized:
             )
             T.buffer_store(factor, inverse, [0])
             fill(total, T.float32(0))
-            for start in range(0, GROUP, lanes):
+            for start in range(0, size, lanes):
                 with T.vectorized(0, lanes) as i:
-                    at = group * GROUP + start + i
+                    at = group * size + start + i
                     near = tirx.round(x[token, at] * factor[0])
                     # `min` returns its second operand if the first is not a number.
                     near = tirx.max(tirx.min(near, T.float32(_LARGEST)), T.float32(-_LARGEST))
                     T.buffer_store(total, total[i] + near, [i])
                     T.buffer_store(rounded, tirx.Cast("int16", near), [token, at])
-            summed = tirx.Cast("int32", joined(total, operator.add))
-            T.buffer_store(first, summed * -self.form.zero, [token, group])
-        return rounded, units, first
+            T.buffer_store(summed, tirx.Cast("int32", joined(total, operator.add)), [token, group])
+        return rounded, units, summed
 
 
 def _unsigned(word: Any, lanes: int = 1) -> Any:

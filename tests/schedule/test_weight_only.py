@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tvmlab.lm.packing import GROUP, Format, quantize
-from tvmlab.lm.quantized import Quantized
 from tvmlab.schedule.lowered import PIPELINE
 from tvmlab.schedule.machine import DOTS, Machine
+from tvmlab.schedule.packing import GROUP, Format, quantize
+from tvmlab.schedule.weight_only import Quantized
 from tvmlab.support.host import host_target
 
 HOST = Machine.of(host_target())

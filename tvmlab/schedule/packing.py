@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..schedule.machine import Machine
-from ..schedule.prefetch import LINE
+from .machine import Machine
+from .prefetch import LINE
 
 __all__ = ["GROUP", "Format", "quantize"]
 
-#: Inputs that share a scale.
+#: Inputs that share a scale, unless a model's file says otherwise.
 GROUP = 32
 
 
@@ -35,10 +35,19 @@ class Format:
         ``"float32"``, ``"int8"`` or ``"int4"``.
     machine : Machine
         The processor, which determines the tile.
+    group : int
+        Inputs that share a scale: 16, or a multiple of 32.
+    scale : str
+        The dtype of the scales: ``"float32"``, or ``"uint16"`` for the bits of bfloat16.
+    zeros : bool
+        Whether each group has a zero point of its own.
     """
 
     kind: str
     machine: Machine
+    group: int = GROUP
+    scale: str = "uint16"
+    zeros: bool = False
 
     @property
     def tile(self) -> int:
@@ -64,7 +73,7 @@ class Format:
 
     @property
     def zero(self) -> int:
-        """What is added to each integer, so that it has no sign."""
+        """The zero point of each group that has none of its own: no stored integer has a sign."""
         return int(2 ** (self.bits - 1))
 
     @property
@@ -86,24 +95,43 @@ class Format:
         blocks = self.blocks(outputs)
         if self.kind == "float32":
             return [((blocks, inputs, self.tile), "float32")]
-        words, scales = inputs // self.word, inputs // GROUP
-        return [((blocks, words, self.tile), "int32"), ((blocks, scales, self.tile), "uint16")]
+        groups = blocks, inputs // self.group, self.tile
+        made: list[tuple[tuple[int, ...], str]] = [
+            ((blocks, inputs // self.word, self.tile), "int32"),
+            (groups, self.scale),
+        ]
+        return [*made, (groups, "uint8")] if self.zeros else made
 
     def pack(self, weight: NDArray[np.float32]) -> list[NDArray[Any]]:
         """Return the arrays that hold a weight ``[outputs, inputs]``."""
-        outputs, inputs = weight.shape
-        blocks = self.blocks(outputs)
-        whole = np.zeros((blocks * self.tile, inputs), np.float32)
-        whole[:outputs] = weight
-        blocked = whole.reshape(blocks, self.tile, inputs).transpose(0, 2, 1)
+        blocked = self._blocked(weight)
         if self.kind == "float32":
             return [np.ascontiguousarray(blocked)]
         integers, scales = quantize(blocked, self.bits)
         scales = (scales.view(np.uint32) >> 16).astype(np.uint16)
-        unsigned = (integers.astype(np.int32) + self.zero).view(np.uint32)
-        numbers = unsigned.reshape(blocks, -1, self.word, self.tile)
-        places = self.place(np.arange(self.word, dtype=np.uint32))[:, None]
-        return [np.bitwise_or.reduce(numbers << places, axis=2).view(np.int32), scales]
+        return [self._words(integers.astype(np.int32) + self.zero), scales]
+
+    def pack_integers(self, integers: NDArray[Any], *units: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the arrays for integers without a sign, ``[outputs, inputs]``.
+
+        The scales, and the zero points if there are any, are ``[outputs, groups]``.
+        """
+        packed = self._words(self._blocked(integers))
+        return [packed, *(np.ascontiguousarray(self._blocked(unit)) for unit in units)]
+
+    def _blocked(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return ``[blocks, columns, tile]``; the rows that fill the last block are zero."""
+        outputs, columns = rows.shape
+        whole = np.zeros((self.blocks(outputs) * self.tile, columns), rows.dtype)
+        whole[:outputs] = rows
+        return whole.reshape(-1, self.tile, columns).transpose(0, 2, 1)
+
+    def _words(self, blocked: NDArray[Any]) -> NDArray[np.int32]:
+        """Pack integers without a sign, ``[blocks, inputs, tile]``, in words."""
+        packed = np.zeros((len(blocked), blocked.shape[1] // self.word, self.tile), np.uint32)
+        for k in range(self.word):
+            packed |= blocked[:, k :: self.word].astype(np.uint32) << np.uint32(self.place(k))
+        return packed.view(np.int32)
 
 
 def quantize(
