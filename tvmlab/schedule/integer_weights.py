@@ -72,13 +72,14 @@ class _Products(relax.PyExprMutator):  # type: ignore[misc]
         x, weight = call.args
         shape = getattr(call.ty, "shape", None)
         floats = {str(each.ty.dtype) for each in (call, x)} == {"float32"}
-        known = floats and isinstance(shape, relax.ShapeExpr)
-        parts = _parts(weight, self.builder_) if known else None
+        if not floats or not isinstance(shape, relax.ShapeExpr):
+            return call
+        parts = _parts(weight, self.builder_)
         packed = None if parts is None else _packed(*parts, self.machine)
         if parts is None or packed is None:
             return call
         (form, arrays), (outputs, inputs), emit = packed, parts[0].shape, self.builder_.emit
-        lines = math.prod([*shape][:-1], start=tvm.tirx.const(1, "int64"))
+        lines = math.prod(shape.values[:-1], start=tvm.tirx.const(1, "int64"))
         count = int(lines) if isinstance(lines, tvm.tirx.IntImm) else None
         kernel = Quantized(form, outputs, inputs).product(count).with_attr(RULE, _RULE)
         name = self.builder_.add_func(kernel, f"matmul_{form.kind}")
