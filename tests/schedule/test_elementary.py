@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 
 import tvmlab
@@ -77,3 +78,27 @@ def test_a_compiled_network_calls_no_library() -> None:
     text = str(tvmlab.compile(builder.get()).tir())
     assert "T.reinterpret" in text
     assert not [name for name in ("T.exp(", "T.erf(", "T.tanh(", "T.sigmoid(") if name in text]
+
+
+@pytest.mark.parametrize("width", [5, 32])
+def test_a_function_in_a_branch_does_not_read_outside(width: int) -> None:
+    """Padding before a function: the index of a padded number is outside of the input."""
+    x = te.placeholder((8, width), "float32", name="x")
+
+    def value(i: tirx.Var, j: tirx.Var) -> tirx.PrimExpr:
+        inside = tirx.all(i >= 2, i < 10)
+        return tirx.if_then_else(inside, tirx.exp(x[i - 2, j]), tirx.const(0, "float32"))
+
+    function = te.create_prim_func([x, te.compute((12, width), value, name="padded")])
+    built = tvmlab.compile(function)
+    given, found = array(8, width), list[tvm.ir.TensorLoad]()
+    np.testing.assert_allclose(built(given)[2:10], np.exp(given), rtol=1e-6)
+
+    def chosen(call: tvm.ir.Call) -> tirx.PrimExpr:
+        guarded = call.op.name == "prim.if_then_else"
+        return tirx.const(0, "float32") if guarded else call
+
+    for func in built.tir().functions.values():
+        rest = tvm_ffi.structural_map(func.body, (tvm.ir.Call, chosen))
+        tvm_ffi.structural_walk(rest, (tvm.ir.TensorLoad, found.append))
+    assert not [load for load in found if load.source.name == "x"]

@@ -27,6 +27,7 @@ from . import loops
 from .compute import TILE, broadcast_index, raveled, round_up, sizes, unraveled
 from .machine import Machine
 from .norms import ROWS, Norms, vectorize
+from .rebuild import block_with, replaced
 from .tile_size import OPEN, Tile
 
 __all__ = ["ATTENTION", "Attention", "JoinAttention"]
@@ -455,7 +456,25 @@ class Attention(CPUScheduleRule):
         loops.vectorize_ragged(sch, final, lanes)
         if beyond is not None:
             loops.elementwise(sch, beyond, machine)
-        return sch
+        return s_tir.Schedule(_without_padding(sch.mod["main"])) if _MASKED in own else sch
+
+
+def _without_padding(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Do not write the padded keys, whose scores `masked` does not read."""
+
+    def unpadded(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        block = realize.block
+        value = block.body.value if block.name_hint == _KEYS else None
+        if not isinstance(value, tvm.ir.Call) or value.op.name != "prim.if_then_else":
+            return realize
+        inside, key, _ = value.args
+        pairs = zip((var.var for var in block.iter_vars), realize.iter_values, strict=True)
+        store = tirx.BufferStore(block.body.buffer, key, block.body.indices)
+        predicate = tirx.all(realize.predicate, replaced(inside, [*pairs]))
+        return s_tir.SBlockRealize(realize.iter_values, predicate, block_with(block, store))
+
+    changed = tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, unpadded))
+    return func.with_body(changed)
 
 
 def _pack(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:

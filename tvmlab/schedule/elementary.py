@@ -204,7 +204,7 @@ def _expanded(expr: Expr, name: _Names, conditions: _Conditions = ()) -> Expr:
     if not isinstance(expr, Call):
         return expr
     kind = getattr(expr.op, "name", "")
-    if kind == "tirx.if_then_else":
+    if kind == "prim.if_then_else":
         return tirx.if_then_else(*_branches(expr.args, name, conditions))
     expand = _EXPANSIONS.get(kind)
     args = [_expanded(arg, name, conditions) for arg in expr.args]
