@@ -116,6 +116,31 @@ def test_a_check_that_only_a_size_of_zero_fails_stays() -> None:
         run(np.ones(0, "int64"))
 
 
+def test_a_mask_of_packed_sequences_checks_its_size_once() -> None:
+    """As transformers finds where a sequence begins: by the distances of the positions."""
+
+    def packed(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        places = positions(builder, 0, N)
+        first = builder.emit(op.strided_slice(places, [0], [0], [1], [1], assume_inbound=True))
+        both = builder.emit(op.concat([builder.emit(op.subtract(first, number(1))), places]))
+        ends = ([0], [N]), ([1], [N + 1])
+        before, after = (
+            builder.emit(op.strided_slice(both, [0], *end, [1], assume_inbound=True))
+            for end in ends
+        )
+        steps = builder.emit(op.not_equal(builder.emit(op.subtract(after, before)), number(1)))
+        runs = builder.emit(op.cumsum(builder.emit(op.astype(steps, "int64")), 0))
+        return op.add(builder.emit(op.add(runs, places)), x)
+
+    mod = module(packed, (N,))
+    assert kernels(mod) == ["check_sizes", "formula", "relax.add"]
+    run = tvmlab.compile(mod)
+    for size in (1, 2, 7):
+        assert np.array_equal(run(np.ones(size, "int64")), 1 + np.arange(size))
+    with pytest.raises(OutOfRangeError):
+        run(np.ones(0, "int64"))
+
+
 def test_a_divisor_that_is_zero_elsewhere_is_no_formula() -> None:
     def quotients(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         places = positions(builder, 0, N)

@@ -19,6 +19,7 @@ from .loops import (
     advice,
     checked_indices,
     checked_sizes,
+    on_cpu,
     plain,
     same,
     shape_of,
@@ -60,8 +61,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: ir.IRModule, check: bool, from_end: bool) -> None:
         super().__init__(mod)
         self.check, self.from_end = check, from_end
-        target = tvm.target.Target.current(allow_none=True)
-        self.cpu = target is None or "cpu" in target.keys
+        self.cpu = on_cpu()
         self.analyzer = tvm.sym.Analyzer()
 
     def begin(self, function: relax.Function) -> bool:

@@ -9,7 +9,7 @@ kernel that runs for every input. `FoldFormulas` reads the formula from the oper
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tvm import ir, relax, s_tir, te, tirx
 from tvm.sym import ProofStrength
 
 from ..ir.graph import bound, is_call, key
-from .loops import CONDITIONS, same, shape_of, static
+from .loops import CONDITIONS, checked_sizes, on_cpu, plain, same, shape_of, static
 
 __all__ = ["FoldFormulas"]
 
@@ -43,6 +43,8 @@ class _Formula:
     axes: Sequence[tirx.Var]
     shape: Sequence[Any]
     value: Any
+    #: Slices that need sizes above zero: the sizes, by how an error names the slice.
+    needs: Mapping[str, Sequence[tirx.Var]] = field(default_factory=dict)
 
     def at(self, place: Sequence[Any]) -> Any:
         """Return the element at a place."""
@@ -60,7 +62,8 @@ class FoldFormulas:
     """Replace integer tensors that are computed from sizes alone, by one loop nest each.
 
     An operator has a formula if all that it reads is proven to lie inside its operands, so that
-    `CheckIndices` has nothing to check.
+    `CheckIndices` has nothing to check; or, for a slice, if it does unless a size is zero, which
+    the loop nest checks.
     """
 
     def transform_module(self, mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
@@ -79,6 +82,7 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: ir.IRModule) -> None:
         super().__init__(mod)
         self.replaced: dict[int, _Formula] = {}
+        self.cpu = on_cpu()
 
     def begin(self, function: relax.Function) -> bool:
         """Find formulas; return whether an operator without a formula needs one of them."""
@@ -98,12 +102,15 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
         for binding in reversed(bindings):
             name, operands = key(binding.var), _variables(binding.value)
             formula = formulas.get(name)
-            if formula is not None and name not in needed:
-                continue
-            if formula is not None and formula.sizes() and operands & formulas.keys():
-                self.replaced[name] = formula
-            else:
+            if formula is None:
                 needed |= operands
+            elif name in needed:
+                # A scalar has no place that could depend on a check.
+                checkable = formula.shape or not formula.needs
+                if checkable and formula.sizes() and operands & formulas.keys():
+                    self.replaced[name] = formula
+                else:
+                    needed |= operands
         return bool(self.replaced)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -114,15 +121,30 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
             return
         sizes = formula.sizes()
 
-        # The kernel has sizes of its own.
-        def computed(shape: Sequence[Any], given: Sequence[Any]) -> te.Tensor:
+        # The kernel has sizes of its own, and its places depend on the checks' zeros.
+        def computed(shape: Sequence[Any], given: Sequence[Any], *flags: te.Tensor) -> te.Tensor:
             own = dict(zip(sizes, given, strict=True))
-            return te.compute(shape, lambda *place: _with(formula.at(place), own))
 
-        arguments = [*formula.shape], [*sizes.values()]
+            def value(*place: Any) -> Any:
+                last = [sum((flag(0) for flag in flags), place[-1])] if place else []
+                return _with(formula.at([*place[:-1], *last]), own)
+
+            return te.compute(shape, value)
+
+        needs = formula.needs if self.cpu else {}
+        flags = [self.checked(where, above) for where, above in needs.items()]
+        arguments = [*formula.shape], [*sizes.values()], *flags
         made = self.builder_.call_te(computed, *arguments, primfunc_name_hint="formula")
         made = self.builder_.normalize(made)
         self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
+
+    def checked(self, where: str, sizes: Sequence[tirx.Var]) -> relax.Var:
+        """Emit the check that sizes are above zero."""
+        conditions = [size > 0 for size in sizes]
+        made = self.builder_.call_te(
+            checked_sizes, conditions, where, primfunc_name_hint="check_sizes"
+        )
+        return self.builder_.emit(made)
 
 
 def _variables(expr: relax.Expr) -> set[int]:
@@ -151,10 +173,23 @@ def _formula(
     given = {key(one): formulas.get(key(one)) or _constant(one) for one in tensors}
     if len(tensors) > _LONGEST or any(one is None for one in given.values()):
         return None
-    try:
-        return _of_call(call, shape, given, maker)
-    except _UnknownError:
-        return None
+    needs: dict[str, Sequence[tirx.Var]] = {}
+    for one in given.values():
+        needs |= one.needs if one else {}
+    for more in ({}, _above_zero(call, shape)):
+        try:
+            return _of_call(call, shape, given, maker, needs | more)
+        except _UnknownError:
+            continue
+    return None
+
+
+def _above_zero(call: relax.Call, shape: Sequence[Any]) -> dict[str, Sequence[tirx.Var]]:
+    """Return the open sizes that a slice may need to be above zero."""
+    of = shape_of(call.args[0].ty) if is_call(call, "relax.strided_slice") else None
+    if of is None:
+        return {}
+    return {f"a slice of {plain(of)} to {plain(shape)}": [*_symbols(of).values()]}
 
 
 def _parts(expr: relax.Expr) -> list[relax.Expr]:
@@ -174,11 +209,15 @@ def _constant(expr: relax.Expr) -> _Formula | None:
 
 
 def _of_call(
-    call: relax.Call, shape: Sequence[Any], given: Mapping[int, Any], maker: relax.BlockBuilder
+    call: relax.Call,
+    shape: Sequence[Any],
+    given: Mapping[int, Any],
+    maker: relax.BlockBuilder,
+    needs: Mapping[str, Sequence[tirx.Var]],
 ) -> _Formula:
     """Return the formula of a call's result."""
     if is_call(call, "relax.cumsum"):
-        return _running_sum(call, given[key(call.args[0])])
+        return replace(_running_sum(call, given[key(call.args[0])]), needs=needs)
     name, lower = str(call.op.name), call.op.get_attr("FLegalize")
     conditions = [size >= 0 for size in shape if static(size) is None]
     if name in CONDITIONS:
@@ -197,8 +236,9 @@ def _of_call(
     operands = [_operand(one, given, maker) for one in _parts(made.args[1])]
     if any(one is None for one in operands):
         raise _UnknownError
-    made = _Reader(maker.get()[made.args[0]], operands, shape).result()
-    return replace(made, shape=shape)
+    above = [key(size) for sizes in needs.values() for size in sizes]
+    made = _Reader(maker.get()[made.args[0]], operands, shape, above).result()
+    return replace(made, shape=shape, needs=needs)
 
 
 def _taken(call: relax.Call, maker: relax.BlockBuilder) -> relax.Call:
@@ -251,13 +291,18 @@ def _with(value: Any, values: Mapping[int, Any]) -> Any:
     return tvm_ffi.structural_map(value, (tirx.Var, lambda var: values.get(key(var), var)))
 
 
-def _analyzer(sizes: Mapping[int, tirx.Var], shape: Sequence[Any]) -> tvm.sym.Analyzer:
-    """Return an analyzer that knows the ranges of sizes, where a tensor has elements."""
+def _analyzer(
+    sizes: Mapping[int, tirx.Var], shape: Sequence[Any], above: Sequence[int] = ()
+) -> tvm.sym.Analyzer:
+    """Return an analyzer that knows the ranges of sizes, where a tensor has elements.
+
+    The sizes `above` are above zero.
+    """
     analyzer = tvm.sym.Analyzer()
     zero, most = (tirx.const(number, "int64") for number in (0, 1 << 62))
     for name, size in sizes.items():
         without = (analyzer.simplify(_with(one, {name: zero})) for one in shape)
-        least = int(any(static(one) == 0 for one in without))
+        least = int(name in above or any(static(one) == 0 for one in without))
         analyzer.bind(size, ir.Range(tirx.const(least, "int64"), most))
     return analyzer
 
@@ -265,8 +310,14 @@ def _analyzer(sizes: Mapping[int, tirx.Var], shape: Sequence[Any]) -> tvm.sym.An
 class _Reader:
     """A reader of a function whose blocks each compute a tensor element by element."""
 
-    def __init__(self, func: tirx.PrimFunc, operands: Sequence[Any], shape: Sequence[Any]) -> None:
-        self.func, self.formulas = func, dict[int, _Formula]()
+    def __init__(
+        self,
+        func: tirx.PrimFunc,
+        operands: Sequence[Any],
+        shape: Sequence[Any],
+        above: Sequence[int],
+    ) -> None:
+        self.func, self.formulas, self.above = func, dict[int, _Formula](), above
         self.axes, self.analyzer = set[int](), tvm.sym.Analyzer()
         # `outer` has the sizes of the Relax function, `sizes` what each size of `func` is there.
         self.outer = _symbols(list(shape))
@@ -307,9 +358,10 @@ class _Reader:
 
     def formula(self, axes: Sequence[Any], sizes: Sequence[Any], value: Any) -> _Formula:
         """Return the formula of a tensor, where it has elements."""
-        self.axes, self.analyzer = set(), _analyzer(self.outer, [])
+        self.axes, self.analyzer = set(), _analyzer(self.outer, [], self.above)
         shape = [self.value(size) for size in sizes]
-        self.axes, self.analyzer = set(map(key, axes)), _analyzer(self.outer, shape)
+        self.axes = set(map(key, axes))
+        self.analyzer = _analyzer(self.outer, shape, self.above)
         for axis, size in zip(axes, shape, strict=True):
             extent = self.analyzer.simplify(size)
             self.analyzer.bind(axis, ir.Range.from_min_extent(tirx.const(0, "int64"), extent))

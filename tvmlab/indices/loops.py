@@ -88,6 +88,12 @@ def _limited(value: Any, low: Any, high: Any) -> Any:
     return tirx.min(tirx.max(value, low), high)
 
 
+def on_cpu() -> bool:
+    """Return whether the current target can raise errors, which a GPU cannot."""
+    target = tvm.target.Target.current(allow_none=True)
+    return target is None or "cpu" in target.keys
+
+
 def checked_sizes(conditions: Sequence[Any], where: str) -> te.Tensor:
     """Assert conditions on sizes, and return one zero that depends on the assertion."""
 
