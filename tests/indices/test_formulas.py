@@ -130,13 +130,19 @@ def test_a_mask_of_packed_sequences_checks_its_size_once() -> None:
         )
         steps = builder.emit(op.not_equal(builder.emit(op.subtract(after, before)), number(1)))
         runs = builder.emit(op.cumsum(builder.emit(op.astype(steps, "int64")), 0))
-        return op.add(builder.emit(op.add(runs, places)), x)
+        alike, before = (
+            builder.emit(compare(each, builder.emit(op.expand_dims(each, 1))))
+            for compare, each in ((op.equal, runs), (op.less_equal, places))
+        )
+        mask = builder.emit(op.astype(builder.emit(op.logical_and(alike, before)), "int64"))
+        return op.add(mask, x)
 
     mod = module(packed, (N,))
     assert kernels(mod) == ["check_sizes", "formula", "relax.add"]
     run = tvmlab.compile(mod)
-    for size in (1, 2, 7):
-        assert np.array_equal(run(np.ones(size, "int64")), 1 + np.arange(size))
+    for size in (1, 2, 7, 400):
+        made = run(np.ones(size, "int64"))
+        assert np.array_equal(made, 1 + np.tri(size, dtype="int64"))
     with pytest.raises(OutOfRangeError):
         run(np.ones(0, "int64"))
 

@@ -20,6 +20,7 @@ from .loops import (
     checked_indices,
     checked_sizes,
     on_cpu,
+    opaque,
     plain,
     same,
     shape_of,
@@ -242,7 +243,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
             raise self.refused("shapes do not fit", where, "correct the operands' shapes")
         if not unknown or not self.cpu:
             return None
-        return self.emit_te(checked_sizes, unknown, where, name="check_sizes")
+        return opaque(self.builder_, checked_sizes, unknown, where, name="check_sizes")
 
     def copied(self, value: relax.Expr, flag: relax.Expr, sizes: Sequence[Any]) -> relax.Expr:
         """Return a copy of a tensor with the given sizes that depends on a check."""
@@ -293,7 +294,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         def check(values: te.Tensor, extents: Sequence[Any]) -> te.Tensor:
             return checked_indices(values, extents, where, fix, from_end)
 
-        return self.emit_te(check, plain, list(extents), name="check_indices")
+        return opaque(self.builder_, check, plain, list(extents), name="check_indices")
 
     def clipped(self, indices: relax.Expr, extents: Sequence[Any], from_end: bool) -> relax.Expr:
         """Return indices clipped to their axes, computed by Relax's operators."""

@@ -19,7 +19,7 @@ from tvm import ir, relax, s_tir, te, tirx
 from tvm.sym import ProofStrength
 
 from ..ir.graph import bound, is_call, key
-from .loops import CONDITIONS, checked_sizes, on_cpu, plain, same, shape_of, static
+from .loops import CONDITIONS, checked_sizes, on_cpu, opaque, plain, same, shape_of, static
 
 __all__ = ["FoldFormulas"]
 
@@ -141,10 +141,7 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
     def checked(self, where: str, sizes: Sequence[tirx.Var]) -> relax.Var:
         """Emit the check that sizes are above zero."""
         conditions = [size > 0 for size in sizes]
-        made = self.builder_.call_te(
-            checked_sizes, conditions, where, primfunc_name_hint="check_sizes"
-        )
-        return self.builder_.emit(made)
+        return opaque(self.builder_, checked_sizes, conditions, where, name="check_sizes")
 
 
 def _variables(expr: relax.Expr) -> set[int]:

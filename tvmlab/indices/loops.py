@@ -16,6 +16,8 @@ from tvm.script.ir_builder import tirx as T
 from ..errors import CompileError
 
 ANALYZER = tvm.sym.Analyzer()
+# Of relax/transform/fuse_ops.cc (OpPatternKind): such functions stay alone.
+_OPAQUE = 8
 
 
 def checked_indices(
@@ -86,6 +88,15 @@ def slice_places(
 
 def _limited(value: Any, low: Any, high: Any) -> Any:
     return tirx.min(tirx.max(value, low), high)
+
+
+def opaque(
+    builder: relax.BlockBuilder, make: Callable[..., Any], *args: Any, name: str
+) -> relax.Var:
+    """Bind the result of a check, which is not fused with what depends on it."""
+    attrs = {"op_pattern": _OPAQUE}
+    made = builder.call_te(make, *args, primfunc_name_hint=name, primfunc_attrs=attrs)
+    return builder.emit(made)
 
 
 def on_cpu() -> bool:
