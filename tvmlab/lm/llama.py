@@ -189,7 +189,12 @@ def checked(config: Config, weights: Weights, where: str) -> dict[str, NDArray[n
             what = f"tensor {name!r} is {array.dtype}{list(array.shape)}"
             what += f", but the model needs float{list(wanted[name])}"
             raise ModelError(what, where=where, fix=fix)
-    return {name: np.asarray(given[name], np.float32) for name in wanted}
+    made = {name: np.asarray(given[name], np.float32) for name in wanted}
+    for name, array in made.items():
+        if not np.isfinite(array).all():
+            what = f"a weight of tensor {name!r} is infinite or not a number"
+            raise ModelError(what, where=where, fix="train the model again")
+    return made
 
 
 class _Layer(nn.Module):  # type: ignore[misc]

@@ -148,14 +148,12 @@ def quantize(
     Raises
     ------
     ModelError
-        The inputs are not a multiple of `GROUP`, or a weight is not finite.
+        The inputs are not a multiple of `GROUP`.
     """
     blocks, inputs, tile = weight.shape
     if inputs % GROUP:
         what = f"a weight has {inputs} inputs, but quantized weights need a multiple of {GROUP}"
         raise ModelError(what, fix="leave quantize out")
-    if not np.isfinite(weight).all():
-        raise ModelError("a weight is infinite or not a number", fix="train the model again")
     most = 2 ** (bits - 1) - 1
     groups = weight.reshape(blocks, inputs // GROUP, GROUP, tile)
     scales = np.abs(groups).max(axis=2) / np.float32(most)

@@ -28,6 +28,8 @@ _DTYPES = {
     "BOOL": "bool",
 }
 _NAMES = {name: code for code, name in _DTYPES.items()}
+# Where the numbers of a tensor begin and end.
+_ENDS = 2
 # The format's own limit of a header, in bytes.
 _HEADER = 100_000_000
 
@@ -59,10 +61,12 @@ def read(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         raise _bad(path, f"the header ends at byte {start:,}, but the file has {len(content):,}")
     try:
         header = json.loads(content[8:start])
-        header.pop("__metadata__", None)
-        entries = {name: _entry(one) for name, one in header.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _bad(path, f"the header is not a list of tensors: {error!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise _bad(path, "the header is not JSON") from error
+    if not isinstance(header, dict):
+        raise _bad(path, "the header is not a list of tensors")
+    header.pop("__metadata__", None)
+    entries = {name: _entry(path, name, one) for name, one in header.items()}
     end, found = 0, {}
     numbers = memoryview(content)[start:]
     for name, (code, shape, first, last) in sorted(entries.items(), key=lambda one: one[1][2:]):
@@ -99,13 +103,18 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> N
         part.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *parts]))
 
 
-def _entry(one: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
+def _entry(
+    path: str | os.PathLike[str], name: str, one: Any
+) -> tuple[str, tuple[int, ...], int, int]:
     """Return the dtype, the shape and the place of a tensor; raise if they are not such."""
-    first, last = one["data_offsets"]
-    shape = tuple(one["shape"])
-    if not all(type(number) is int and number >= 0 for number in (*shape, first, last)):
-        raise ValueError("sizes and places are whole numbers from 0 on")
-    return str(one["dtype"]), shape, first, last
+    given = one if isinstance(one, dict) else {}
+    shape, places = (given.get(key) for key in ("shape", "data_offsets"))
+    numbers = [*shape, *places] if isinstance(shape, list) and isinstance(places, list) else [-1]
+    whole = all(type(number) is int and number >= 0 for number in numbers)
+    if shape is None or places is None or not whole or len(places) != _ENDS:
+        what = f"the header of tensor {name!r} lacks a shape or two places, from 0 on"
+        raise _bad(path, what)
+    return str(given.get("dtype")), tuple(shape), places[0], places[1]
 
 
 def _bad(path: str | os.PathLike[str], what: str) -> ModelError:
