@@ -46,6 +46,7 @@ _CAST = "relax.astype"
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
 _PARTS = ("relax.strided_slice", "relax.take", "relax.scatter_nd")
 _DEQUANTIZE = "relax.dequantize"
+_FLOATS = ("float16", "float32", "float64")
 # Kinds of NumPy's own numbers: bool, integers, floats.
 _KINDS = "biuf"
 
@@ -149,9 +150,9 @@ def _computed(
     if name in _SAME:
         return np.asarray(_SAME[name](*data), str(call.ty.dtype))
     if name == _CAST:
-        # Numbers that do not fit into an integer differ in NumPy.
+        # NumPy differs for numbers that do not fit into an integer, and has no smaller floats.
         to = str(call.ty.dtype)
-        return np.asarray(data[0], to) if to.startswith("float") else None
+        return np.asarray(data[0], to) if to in _FLOATS else None
     if name == _DEQUANTIZE:
         return _dequantized(data[0], data[1:], call.attrs)
     if name == "relax.take":
