@@ -267,3 +267,25 @@ def test_the_scores_of_a_long_sequence_are_not_stored() -> None:
     np.testing.assert_allclose(run(q, k, v), expected(q, k, v), rtol=0, atol=1e-5)
     largest = max(kernel.bytes for kernel in run.profile(q, k, v).rows if kernel.bytes)
     assert largest < 8 * 1024 * 1024 * 4
+
+
+def test_keys_of_two_parts_are_all_copied() -> None:
+    """A concatenation is a condition in the copy of the keys, like the padding."""
+    builder, rng = relax.BlockBuilder(), np.random.default_rng(0)
+    shapes = {"q": (1, 2, 5, 16), "k1": (1, 2, 64, 16), "k2": (1, 2, 64, 16), "v": (1, 2, 128, 16)}
+    given = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in shapes.items()]
+    q, first, second, v = given
+    with builder.function("main", given):
+        with builder.dataflow():
+            keys = builder.emit(op.concat([first, second], 2))
+            scores = builder.emit(op.matmul(q, builder.emit(op.permute_dims(keys, [0, 1, 3, 2]))))
+            scores = builder.emit(op.multiply(scores, relax.const(0.25, "float32")))
+            made = builder.emit_output(op.matmul(builder.emit(op.nn.softmax(scores, -1)), v))
+        builder.emit_func_output(made)
+    built = tvmlab.compile(builder.get())
+    assert "Attention" in {kernel.rule for kernel in built.summary().kernels}
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes.values()]
+    query, one, other, value = (torch.from_numpy(array).double() for array in arrays)
+    keys = torch.cat([one, other], 2)
+    wanted = torch.softmax(query @ keys.transpose(2, 3) * 0.25, -1) @ value
+    np.testing.assert_allclose(built(*arrays), wanted.numpy(), atol=1e-5)

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvmlab
+from tvmlab.errors import OutOfRangeError
 
 Module = tvm.ir.IRModule
 
@@ -130,3 +131,29 @@ def test_steps_before_packing_have_floats() -> None:
     parts = random(0, 4, 24, 2, 32, "each")
     built = tvmlab.compile(made(*parts, (3, 64), True), schedule="tile")
     assert "IntegerWeights" not in str(built.summary())
+
+
+def test_products_share_their_weights() -> None:
+    whole, scale, _ = random(0, 4, 64, 2, 32, "none")
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((3, 64), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            wide = builder.emit(op.astype(relax.const(whole), "float32"))
+            real = builder.emit(op.multiply(wide, relax.const(scale)))
+            weight = builder.emit(op.permute_dims(builder.emit(op.reshape(real, (64, 64)))))
+            out = builder.emit(op.matmul(builder.emit(op.matmul(x, weight)), weight))
+            out = builder.emit_output(out)
+        builder.emit_func_output(out)
+    built = tvmlab.compile(builder.get())
+    assert [kernel.calls for kernel in built.summary().kernels] == [2]
+    given = np.random.default_rng(1).standard_normal((3, 64)).astype("float32")
+    matrix = (whole * scale.astype("float64")).reshape(64, 64).T
+    np.testing.assert_allclose(built(given), given @ matrix @ matrix, rtol=1e-3, atol=1e-2)
+
+
+def test_an_open_number_of_inputs_is_checked() -> None:
+    parts, n = random(0, 4, 24, 2, 32, "each"), tvm.tirx.Var("n", "int64")
+    built = tvmlab.compile(made(*parts, (3, n), True))
+    with pytest.raises(OutOfRangeError):
+        built(np.zeros((3, 32), "float32"))
+    checked(made(*parts, (0, 64), True), parts, (0, 64), taken=False)

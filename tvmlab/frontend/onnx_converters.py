@@ -176,6 +176,11 @@ def _plainly(
         asked = attributes.get("output_dtype", 0)
         real = upstream.get_type(asked) if asked else str(inputs[1].ty.dtype)
 
+    if block:
+        wanted = [-(-n // block) if k == axis else n for k, n in enumerate(sizes)]
+        if block < 0 or sizes_of(inputs[1]) != wanted:
+            what = f"with blocks of {block} of {sizes} and scales of {sizes_of(inputs[1])}"
+            raise importer.unsupported(what, "give a scale for each block")
     blocks = sizes[axis] // block if block else 0
     # If all blocks are full, they are an axis of their own, so that `IntegerWeights` finds them.
     whole_blocks = kind == "DequantizeLinear" and 0 < blocks * block == sizes[axis]

@@ -173,9 +173,10 @@ def _formula(
     needs: dict[str, Sequence[tirx.Var]] = {}
     for one in given.values():
         needs |= one.needs if one else {}
-    for more in ({}, _above_zero(call, shape)):
+    more = _above_zero(call, shape)
+    for others in [{}, more] if more else [{}]:
         try:
-            return _of_call(call, shape, given, maker, needs | more)
+            return _of_call(call, shape, given, maker, needs | others)
         except _UnknownError:
             continue
     return None
@@ -184,9 +185,10 @@ def _formula(
 def _above_zero(call: relax.Call, shape: Sequence[Any]) -> dict[str, Sequence[tirx.Var]]:
     """Return the open sizes that a slice may need to be above zero."""
     of = shape_of(call.args[0].ty) if is_call(call, "relax.strided_slice") else None
-    if of is None:
-        return {}
-    return {f"a slice of {plain(of)} to {plain(shape)}": [*_symbols(of).values()]}
+    # Where the result has elements, its own sizes are above zero.
+    own = _symbols(list(shape))
+    sizes = [size for name, size in _symbols(of or []).items() if name not in own]
+    return {f"a slice of {plain(of)} to {plain(shape)}": sizes} if of and sizes else {}
 
 
 def _parts(expr: relax.Expr) -> list[relax.Expr]:

@@ -421,6 +421,11 @@ class Attention(CPUScheduleRule):
                 softmax.append(block)
             else:
                 sch.compute_inline(block)
+        ends = [
+            sch.get(own[name]).writes[0].source.shape[-1]
+            for name in (_SCORES, _MASKED if _MASKED in own else _SCORES)
+        ]
+        padded = not _same(ends[:1], ends[1:])
         rows, wide, narrow = map(int, sch.get(own[ATTENTION]).annotations[TILE])
         sch.unannotate(own[ATTENTION], TILE)
         lanes = machine.lanes("float32")
@@ -456,7 +461,7 @@ class Attention(CPUScheduleRule):
         loops.vectorize_ragged(sch, final, lanes)
         if beyond is not None:
             loops.elementwise(sch, beyond, machine)
-        return s_tir.Schedule(_without_padding(sch.mod["main"])) if _MASKED in own else sch
+        return s_tir.Schedule(_without_padding(sch.mod["main"])) if padded else sch
 
 
 def _without_padding(func: tirx.PrimFunc) -> tirx.PrimFunc:

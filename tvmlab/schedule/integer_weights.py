@@ -9,7 +9,7 @@ them, and a product of few tokens would read four to eight times as many bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax import op
 
-from ..ir.graph import bound, is_call
+from ..ir.graph import bound, is_call, key
 from .apply import RULE
 from .machine import Machine
 from .packing import Format
@@ -31,6 +31,8 @@ _RULE = "IntegerWeights"
 _MATRIX, _BLOCKED = 2, 3
 # The smallest block of inputs, and what a larger one is a multiple of.
 _SMALLEST, _MULTIPLE = 16, 32
+# Elements from which an index needs 64 bits.
+_MOST = 1 << 31
 # The largest integers of 4 and of 8 bits.
 _HALF_BYTE, _BYTE = 15, 255
 
@@ -59,33 +61,60 @@ class IntegerWeights:
         return relax.transform.DeadCodeElimination()(products.builder_.get())
 
 
+@dataclass(frozen=True)
+class _Weights:
+    """Packed weights."""
+
+    form: Format
+    outputs: int
+    inputs: int
+    arrays: list[relax.Expr]
+
+
+def _weights(weight: relax.Expr, builder: relax.BlockBuilder, machine: Machine) -> _Weights | None:
+    """Pack the weights of a product, if they are integers in blocks."""
+    parts = _parts(weight, builder)
+    packed = None if parts is None else _packed(*parts, machine)
+    if parts is None or packed is None:
+        return None
+    (outputs, inputs), (form, arrays) = parts[0].shape, packed
+    return _Weights(form, outputs, inputs, [relax.const(array) for array in arrays])
+
+
 @relax.expr_functor.mutator
 class _Products(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.ir.IRModule, machine: Machine) -> None:
         super().__init__(mod)
         self.machine, self.found = machine, False
+        self.packed: dict[int, _Weights | None] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         if not is_call(call, "relax.matmul"):
             return call
         x, weight = call.args
-        shape = getattr(call.ty, "shape", None)
-        floats = {str(each.ty.dtype) for each in (call, x)} == {"float32"}
-        if not floats or not isinstance(shape, relax.ShapeExpr):
+        shape, given = (getattr(each.ty, "shape", None) for each in (call, x))
+        floats = {str(each.ty.dtype) for each in (call, x, weight)} == {"float32"}
+        known = isinstance(shape, relax.ShapeExpr) and isinstance(given, relax.ShapeExpr)
+        if not floats or shape is None or given is None or not known:
             return call
-        parts = _parts(weight, self.builder_)
-        packed = None if parts is None else _packed(*parts, self.machine)
-        if parts is None or packed is None:
+        if (place := key(weight)) not in self.packed:
+            self.packed[place] = _weights(weight, self.builder_, self.machine)
+        packed, emit = self.packed[place], self.builder_.emit
+        if packed is None or not _same(given.values[-1], packed.inputs):
             return call
-        (form, arrays), (outputs, inputs), emit = packed, parts[0].shape, self.builder_.emit
+        inputs, outputs, form = packed.inputs, packed.outputs, packed.form
         lines = math.prod(shape.values[:-1], start=tvm.tirx.const(1, "int64"))
         count = int(lines) if isinstance(lines, tvm.tirx.IntImm) else None
+        if count == 0:
+            return call
+        if count is not None and count * max(inputs, outputs) >= _MOST:
+            count = None  # the product of any number of rows has indices of 64 bits
         kernel = Quantized(form, outputs, inputs).product(count).with_attr(RULE, _RULE)
         name = self.builder_.add_func(kernel, f"matmul_{form.kind}")
         flat = x.ty.ndim == _MATRIX
         operands = [x if flat else emit(op.reshape(x, [lines, inputs]))]
-        operands += [relax.const(array) for array in arrays]
+        operands += packed.arrays
         made = relax.call_tir(name, operands, relax.TensorType([lines, outputs], "float32"))
         self.found = True
         return made if flat else op.reshape(emit(made), shape)
@@ -158,9 +187,20 @@ def _value(expr: relax.Expr, builder: relax.BlockBuilder) -> NDArray[Any] | None
         return expr.value.numpy()  # type: ignore[no-any-return]
     if not is_call(expr, "relax.expand_dims", "relax.reshape", "relax.astype"):
         return None
-    value = _value(expr.args[0], builder)
-    return None if value is None else value.reshape(_sizes(expr)).astype(str(expr.ty.dtype))
+    value, sizes, dtype = _value(expr.args[0], builder), _sizes(expr), str(expr.ty.dtype)
+    if value is None or value.size != math.prod(sizes):
+        return None
+    if value.dtype.kind == "f" and not dtype.startswith("float"):
+        return None
+    return value.reshape(sizes).astype(dtype)
 
 
 def _sizes(expr: relax.Expr) -> tuple[int, ...]:
-    return tuple(map(int, expr.ty.shape))
+    """Return the sizes of a tensor; 0 for those that are not known."""
+    shape = expr.ty.shape
+    values = shape.values if isinstance(shape, relax.ShapeExpr) else [0]
+    return tuple(int(size) if isinstance(size, tvm.tirx.IntImm) else 0 for size in values)
+
+
+def _same(size: Any, number: int) -> bool:
+    return isinstance(size, tvm.tirx.IntImm) and int(size) == number

@@ -142,8 +142,8 @@ class Quantized:
         """Convert the weights once, and multiply in float32."""
         form, tile, rows = self.form, self.form.tile, self.form.rows
         # Half of the cache: the inputs and the results need it, too.
-        most = form.machine.l2 // 2 // (4 * tile * form.group) * form.group
-        depth = min(self.inputs, max(form.group, most))
+        most = form.machine.l2 // 2 // (4 * tile * self._step) * self._step
+        depth = min(self.inputs, max(self._step, most))
         with T.parallel(0, form.blocks(self.outputs)) as block:
             floats, sums = allocate(depth * tile), allocate(rows * tile)
             columns = tirx.min(tile, self.outputs - block * tile)
