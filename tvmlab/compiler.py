@@ -170,16 +170,18 @@ def _passes(
         checks = [ExpandOperators(), CheckIndices()]
         return checks, [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
-        return _simplifications(), [relax.get_default_pipeline(target)]
+        return _simplifications(None), [relax.get_default_pipeline(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
-    packed = [IntegerWeights(target)] if STEPS.index(step) >= STEPS.index("pack") else []
+    packs = STEPS.index(step) >= STEPS.index("pack")
     lower = [*cpu_generic.dataflow_lower_passes(target), *finalize_passes(target)]
-    return [*packed, *_simplifications(), schedule_passes(target, step, tuned)], lower
+    passes = [*_simplifications(target if packs else None), schedule_passes(target, step, tuned)]
+    return passes, lower
 
 
-def _simplifications() -> list[Any]:
-    """List the passes for inference."""
+def _simplifications(packs: tvm.target.Target | None) -> list[Any]:
+    """List the passes for inference; integer weights are packed for a CPU, if one is given."""
     return [
+        *([IntegerWeights(packs)] if packs else []),
         ExpandOperators(),
         FoldFormulas(),
         CheckIndices(),
@@ -226,11 +228,11 @@ def _has_regions(mod: IRModule) -> bool:
     return bool(nested) or any(one.attrs and "Codegen" in one.attrs for one in functions)
 
 
-def simplify(mod: IRModule) -> IRModule:
+def simplify(mod: IRModule, packs: tvm.target.Target | None = None) -> IRModule:
     """Rewrite a module for inference, for any target.
 
     Relay's operators are expanded, integer tensors that depend on sizes alone become formulas,
     indices are checked, batch normalization and constants are folded, and dead bindings are
-    removed.
+    removed. If a CPU is given, the integer weights of matrix products are packed for it.
     """
-    return tvm.transform.Sequential(_simplifications())(mod)
+    return tvm.transform.Sequential(_simplifications(packs))(mod)

@@ -8,6 +8,7 @@ kernel that runs for every input. `FoldFormulas` reads the formula from the oper
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -174,11 +175,9 @@ def _formula(
     for one in given.values():
         needs |= one.needs if one else {}
     more = _above_zero(call, shape)
-    for others in [{}, more] if more else [{}]:
-        try:
-            return _of_call(call, shape, given, maker, needs | others)
-        except _UnknownError:
-            continue
+    for tried in [needs, needs | more] if more else [needs]:
+        with contextlib.suppress(_UnknownError):
+            return _of_call(call, shape, given, maker, tried)
     return None
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax import op
 
+from ..indices.loops import shape_of, static
 from ..ir.graph import bound, is_call, key
 from .apply import RULE
 from .machine import Machine
@@ -93,19 +94,18 @@ class _Products(relax.PyExprMutator):  # type: ignore[misc]
         if not is_call(call, "relax.matmul"):
             return call
         x, weight = call.args
-        shape, given = (getattr(each.ty, "shape", None) for each in (call, x))
+        shape, given = (shape_of(each.ty) for each in (call, x))
         floats = {str(each.ty.dtype) for each in (call, x, weight)} == {"float32"}
-        known = isinstance(shape, relax.ShapeExpr) and isinstance(given, relax.ShapeExpr)
-        if not floats or shape is None or given is None or not known:
+        if not floats or shape is None or given is None:
             return call
         if (place := key(weight)) not in self.packed:
             self.packed[place] = _weights(weight, self.builder_, self.machine)
         packed, emit = self.packed[place], self.builder_.emit
-        if packed is None or not _same(given.values[-1], packed.inputs):
+        if packed is None or static(given[-1]) != packed.inputs:
             return call
         inputs, outputs, form = packed.inputs, packed.outputs, packed.form
-        lines = math.prod(shape.values[:-1], start=tvm.tirx.const(1, "int64"))
-        count = int(lines) if isinstance(lines, tvm.tirx.IntImm) else None
+        lines = math.prod(shape[:-1], start=tvm.tirx.const(1, "int64"))
+        count = static(lines)
         if count == 0:
             return call
         if count is not None and count * max(inputs, outputs) >= _MOST:
@@ -197,10 +197,4 @@ def _value(expr: relax.Expr, builder: relax.BlockBuilder) -> NDArray[Any] | None
 
 def _sizes(expr: relax.Expr) -> tuple[int, ...]:
     """Return the sizes of a tensor; 0 for those that are not known."""
-    shape = expr.ty.shape
-    values = shape.values if isinstance(shape, relax.ShapeExpr) else [0]
-    return tuple(int(size) if isinstance(size, tvm.tirx.IntImm) else 0 for size in values)
-
-
-def _same(size: Any, number: int) -> bool:
-    return isinstance(size, tvm.tirx.IntImm) and int(size) == number
+    return tuple(static(size) or 0 for size in shape_of(expr.ty) or [0])

@@ -91,7 +91,7 @@ class Quantized:
         # Four streams of 4-bit weights would need too many registers. A single one is prefetched.
         blocks = form.blocks(self.outputs)
         streams = form.streams(self.outputs) if form.bits == 8 else 1
-        rounded, steps, summed = self._rounded(x, tokens)
+        rounded, scales, summed = self._rounded(x, tokens)
         with T.parallel(0, blocks // streams) as index, T.serial(0, tokens) as token:
             mine = [index + stream * (blocks // streams) for stream in range(streams)]
             totals = [allocate(tile) for _ in mine]
@@ -131,7 +131,7 @@ class Quantized:
                         if form.zeros:
                             zero = tirx.Cast("int32", units[1][place])
                             product = product - zero * summed[token, group]
-                        unit = self._scale(units, place) * steps[token, group]
+                        unit = self._scale(units, place) * scales[token, group]
                         more = tirx.Cast("float32", product) * unit
                         T.buffer_store(total, total[o] + more, [o])
             for block, total in zip(mine, totals, strict=True):
@@ -212,7 +212,7 @@ class Quantized:
         size, lanes = self._step, self.form.machine.lanes("float32")
         groups = self.inputs // size
         many = tokens if isinstance(tokens, int) else _FEW
-        rounded, units = allocate(many, self.inputs, dtype="int16"), allocate(many, groups)
+        rounded, scales = allocate(many, self.inputs, dtype="int16"), allocate(many, groups)
         summed, factor = allocate(many, groups, dtype="int32"), allocate(1)
         high, total = allocate(lanes), allocate(lanes)
 
@@ -229,8 +229,8 @@ class Quantized:
                     T.buffer_store(total, total[i] + value, [i])
             most = T.bind(joined(high, tirx.max))
             finite = joined(total, operator.add) <= T.float32(_HUGE)
-            unit = tirx.Select(finite, most / T.float32(_LARGEST), T.float32(math.nan))
-            T.buffer_store(units, unit, [token, group])
+            scale = tirx.Select(finite, most / T.float32(_LARGEST), T.float32(math.nan))
+            T.buffer_store(scales, scale, [token, group])
             inverse = tirx.Select(
                 most < T.float32(_SMALL), T.float32(0), T.float32(_LARGEST) / most
             )
@@ -245,7 +245,7 @@ class Quantized:
                     T.buffer_store(total, total[i] + near, [i])
                     T.buffer_store(rounded, tirx.Cast("int16", near), [token, at])
             T.buffer_store(summed, tirx.Cast("int32", joined(total, operator.add)), [token, group])
-        return rounded, units, summed
+        return rounded, scales, summed
 
 
 def _unsigned(word: Any, lanes: int = 1) -> Any:

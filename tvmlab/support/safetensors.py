@@ -108,10 +108,10 @@ def _entry(
 ) -> tuple[str, tuple[int, ...], int, int]:
     """Return the dtype, the shape and the place of a tensor; raise if they are not such."""
     given = one if isinstance(one, dict) else {}
-    shape, places = (given.get(key) for key in ("shape", "data_offsets"))
-    numbers = [*shape, *places] if isinstance(shape, list) and isinstance(places, list) else [-1]
-    whole = all(type(number) is int and number >= 0 for number in numbers)
-    if shape is None or places is None or not whole or len(places) != _ENDS:
+    lists = (given.get(key) for key in ("shape", "data_offsets"))
+    shape, places = (found if isinstance(found, list) else [-1] for found in lists)
+    whole = all(type(number) is int and number >= 0 for number in [*shape, *places])
+    if not whole or len(places) != _ENDS:
         what = f"the header of tensor {name!r} lacks a shape or two places, from 0 on"
         raise _bad(path, what)
     return str(given.get("dtype")), tuple(shape), places[0], places[1]

@@ -17,7 +17,6 @@ from ..errors import TuningError
 from ..frontend.tir import with_main
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
-from ..schedule.integer_weights import IntegerWeights
 from ..schedule.tile_size import operators
 from .search.context import metaschedule_spaces
 
@@ -111,9 +110,8 @@ def tasks(
         )
     found: list[Task] = []
     with made:
-        packed: Any = IntegerWeights(made)
         # The layouts of activations do not depend on the tiles, so they are converted once.
-        mod = channels_last()(simplify(packed(mod)))
+        mod = channels_last()(simplify(mod, made))
         first = Layouts()
         lowered = fused_passes(made, layouts=first)(mod)
         names = _calls(lowered)
